@@ -10,6 +10,7 @@
 //!
 //! | Modules | Purpose |
 //! | --- | --- |
+//! | [`chat`] | conversations: messages to a prompt, outputs to reasoning and answer |
 //! | [`settings`], [`engine`] | options of a request; continuous batching |
 //! | [`model`], [`decode`], [`text`] | forward passes; decode modes and sampling; tokenizer and templates |
 //! | [`cache`], [`mod@format`] | paged KV cache and prefix cache; loaders of model files |
@@ -61,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod chat;
 pub mod decode;
 pub mod engine;
 pub mod format;

@@ -95,11 +95,15 @@ typedef struct wf_logprob {
 typedef struct wf_event {
   // The kind.
   enum wf_event_kind kind;
-  // Text that can be shown now: UTF-8, NUL-terminated, perhaps empty. A NUL of the model's output
-  // becomes U+FFFD.
+  // Text of the answer that can be shown now: UTF-8, NUL-terminated, perhaps empty. A NUL of the
+  // model's output becomes U+FFFD.
   const char *text;
   // Bytes of the text, without the NUL.
   size_t text_length;
+  // Reasoning before the answer that can be shown now, in the same form. Only conversations have any.
+  const char *reasoning;
+  // Bytes of the reasoning, without the NUL.
+  size_t reasoning_length;
   // Token: the id and its log-probability, which is NaN unless the option logprobs is set.
   struct wf_logprob token;
   // Token: the most likely tokens, best first, if the option logprobs asks for some.
@@ -235,7 +239,8 @@ enum wf_status wf_submit_tokens(const struct wf_engine *engine,
                                 struct wf_request **request);
 
 // Answers a conversation with the model's chat template. `messages` is a JSON array:
-// `[{"role": "user", "content": "Hello!"}]`. The rest is as for wf_submit.
+// `[{"role": "user", "content": "Hello!"}]`. The options also have enable_thinking, thinking_budget
+// (tokens), reasoning_effort and chat_template_kwargs. The rest is as for wf_submit.
 //
 // Requirements:
 // `messages` is a NUL-terminated string, and `options` is one or NULL.

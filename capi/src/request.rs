@@ -21,6 +21,7 @@ pub struct wf_request {
 struct Output {
     stream: Stream,
     text: CString,
+    reasoning: CString,
     top: Vec<wf_logprob>,
 }
 
@@ -66,11 +67,15 @@ pub struct wf_logprob {
 pub struct wf_event {
     /// The kind.
     pub kind: wf_event_kind,
-    /// Text that can be shown now: UTF-8, NUL-terminated, perhaps empty. A NUL of the model's output
-    /// becomes U+FFFD.
+    /// Text of the answer that can be shown now: UTF-8, NUL-terminated, perhaps empty. A NUL of the
+    /// model's output becomes U+FFFD.
     pub text: *const c_char,
     /// Bytes of the text, without the NUL.
     pub text_length: usize,
+    /// Reasoning before the answer that can be shown now, in the same form. Only conversations have any.
+    pub reasoning: *const c_char,
+    /// Bytes of the reasoning, without the NUL.
+    pub reasoning_length: usize,
     /// Token: the id and its log-probability, which is NaN unless the option logprobs is set.
     pub token: wf_logprob,
     /// Token: the most likely tokens, best first, if the option logprobs asks for some.
@@ -99,7 +104,8 @@ fn submit(
     let options = options::parse::<GenerateOptions>(options)?;
     let stream = start(&required("engine", engine)?.engine, &options)?;
     let cancel = stream.cancel_handle();
-    let output = Mutex::new(Output { stream, text: CString::default(), top: Vec::new() });
+    let (text, reasoning) = (CString::default(), CString::default());
+    let output = Mutex::new(Output { stream, text, reasoning, top: Vec::new() });
     Ok(memory::hand_out(place, wf_request { output, cancel }))
 }
 
@@ -152,7 +158,8 @@ pub unsafe extern "C" fn wf_submit_tokens(
 }
 
 /// Answers a conversation with the model's chat template. `messages` is a JSON array:
-/// `[{"role": "user", "content": "Hello!"}]`. The rest is as for wf_submit.
+/// `[{"role": "user", "content": "Hello!"}]`. The options also have enable_thinking, thinking_budget
+/// (tokens), reasoning_effort and chat_template_kwargs. The rest is as for wf_submit.
 ///
 /// # Safety
 /// `messages` is a NUL-terminated string, and `options` is one or NULL.
@@ -223,6 +230,7 @@ impl Output {
     /// Keeps the memory of an event and returns the event.
     fn event(&mut self, chunk: Chunk) -> wf_event {
         self.text = c_string(chunk.text);
+        self.reasoning = c_string(chunk.reasoning);
         let token = match chunk.token {
             Some(sampled) => {
                 let pair = |(token, logprob)| wf_logprob { token, logprob };
@@ -239,6 +247,8 @@ impl Output {
             kind: if end.is_some() { wf_event_kind::End } else { wf_event_kind::Token },
             text: self.text.as_ptr(),
             text_length: self.text.count_bytes(),
+            reasoning: self.reasoning.as_ptr(),
+            reasoning_length: self.reasoning.count_bytes(),
             token,
             top: self.top.as_ptr(),
             top_count: self.top.len(),

@@ -1,6 +1,6 @@
 //! The engine: a handle of the thread that runs requests.
 
-use crate::models::chat_prompt::{self, Inputs};
+use crate::models::chat_prompt::today;
 use crate::models::engine::MAX_BATCH_TOKENS;
 #[cfg(feature = "grammar")]
 use crate::models::grammar::{Grammar, Grammars};
@@ -13,36 +13,49 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
+use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
 use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::{EngineStats, EventKind, FinishReason, Request};
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
-use wrinklefree::settings::{ModelCapabilities, Settings};
-use wrinklefree::text::{ChatTemplate, Tokenizer};
+use wrinklefree::settings::{ModelCapabilities, OutputReasoning, Reasoning, Settings};
+use wrinklefree::text::{ChatTemplate, ReasoningParser, Tokenizer};
 
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// `system`, `user` or `assistant`.
+    /// `system`, `user`, `assistant`, or another of [`ROLES`](wrinklefree::chat::ROLES).
     pub role: String,
     /// Text of the message.
     pub content: String,
+    /// Reasoning before an assistant's answer, for templates that keep it.
+    #[serde(
+        rename = "reasoning_content",
+        alias = "reasoning",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[serde(default)]
+    pub reasoning: Option<String>,
 }
 
 impl Message {
     /// Makes an instruction for the whole conversation.
     pub fn system(content: impl Into<String>) -> Self {
-        Self { role: "system".into(), content: content.into() }
+        Self::new("system", content)
     }
 
     /// Makes a message of the user.
     pub fn user(content: impl Into<String>) -> Self {
-        Self { role: "user".into(), content: content.into() }
+        Self::new("user", content)
     }
 
     /// Makes an answer of the model.
     pub fn assistant(content: impl Into<String>) -> Self {
-        Self { role: "assistant".into(), content: content.into() }
+        Self::new("assistant", content)
+    }
+
+    fn new(role: &str, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into(), reasoning: None }
     }
 }
 
@@ -170,14 +183,16 @@ impl Engine {
         tokens: Vec<u32>,
         options: &GenerateOptions,
     ) -> Result<Stream, Error> {
-        self.stream_prompt(tokens, None, options)
+        if options.reasoning != Reasoning::default() {
+            return Err(Error::PlainReasoning);
+        }
+        let reasoning = OutputReasoning::default();
+        self.stream_prompt(ChatPrompt { tokens, stable_prefix: None, reasoning }, options)
     }
 
-    /// Continues token ids, of which later prompts probably begin with the first `stable_prefix`.
     fn stream_prompt(
         &self,
-        tokens: Vec<u32>,
-        stable_prefix: Option<usize>,
+        prompt: ChatPrompt,
         options: &GenerateOptions,
     ) -> Result<Stream, Error> {
         let Served { name, tokenizer, defaults, dlm, settings, vocab, mtp, .. } =
@@ -190,33 +205,34 @@ impl Engine {
             rows: MAX_BATCH_TOKENS,
             mtp: *mtp,
         };
+        let ChatPrompt { tokens, stable_prefix, reasoning } = prompt;
+        let constraint =
+            reasoning.constrain(tokenizer, &defaults.eos, self.constraint(options)?)?;
         let sampling = wrinklefree::decode::SamplingParams {
             logprobs: options.logprobs,
+            constraint,
             ..options.sampling.params(defaults)
         };
-        #[cfg(feature = "grammar")]
-        let sampling = wrinklefree::decode::SamplingParams {
-            constraint: self.constraint(options)?,
-            ..sampling
-        };
-        self.submit(Request {
+        let request = Request {
             tokens,
             max_tokens: options.max_tokens,
             sampling,
             stop: options.stop.clone(),
+            stop_scope: AnswerScope::of(&reasoning),
             eos: defaults.eos.clone(),
             mode: options.settings.clone().or(settings.clone()).mode(&capabilities)?,
             context_shift: options.context_shift,
             stable_prefix,
             ..Request::default()
-        })
+        };
+        self.submit(request, reasoning.parser())
     }
 
     /// Answers a conversation.
     ///
     /// # Errors
-    /// As [`generate`](Self::generate), or if the model has no chat template or it refuses the
-    /// conversation.
+    /// As [`generate`](Self::generate), or if the model has no chat template, a message has no known
+    /// role, or the template refuses the conversation.
     pub fn chat(
         &self,
         messages: &[Message],
@@ -234,18 +250,12 @@ impl Engine {
         messages: &[Message],
         options: &GenerateOptions,
     ) -> Result<Stream, Error> {
-        let Served { template, tokenizer, name, .. } = &self.shared.served;
+        let Served { template, tokenizer, name, recurrent, .. } = &self.shared.served;
         let template =
             template.as_ref().ok_or_else(|| Error::NoChatTemplate { model: name.clone() })?;
-        let prompt = chat_prompt::render(template, messages, Inputs::default())?;
-        let tokens = prompt.encode(tokenizer)?;
-        let stable = if self.shared.served.recurrent {
-            let bare = chat_prompt::render_bare(template, messages, Inputs::default())?;
-            prompt.stable_prefix(bare.text(), tokens.len(), tokenizer)
-        } else {
-            None
-        };
-        self.stream_prompt(tokens, stable, options)
+        let model = ChatModel { template, tokenizer, recurrent: *recurrent };
+        let prompt = model.prompt(messages, &options.reasoning, Some(today()))?;
+        self.stream_prompt(prompt, options)
     }
 
     /// Computes the embedding of a text: the mean of its hidden states, `[hidden_size]`, of length 1.
@@ -299,7 +309,7 @@ impl Engine {
 
     /// Reads a prompt and returns the vector that the mode gives.
     fn read(&self, tokens: Vec<u32>, mode: DecodeMode) -> Result<Vec<f32>, Error> {
-        let stream = self.submit(Request { tokens, mode, ..Request::default() })?;
+        let stream = self.submit(Request { tokens, mode, ..Request::default() }, None)?;
         let result = stream.events.iter().find_map(|event| match event {
             EventKind::Embedded(vector) | EventKind::Logits(vector) => Some(Ok(vector)),
             EventKind::Finished { reason: FinishReason::NotFinite, .. } => {
@@ -308,6 +318,14 @@ impl Engine {
             _ => None,
         });
         result.unwrap_or(Err(Error::Stopped))
+    }
+
+    #[cfg(not(feature = "grammar"))]
+    fn constraint(
+        &self,
+        _: &GenerateOptions,
+    ) -> Result<Option<Box<dyn wrinklefree::decode::Constraint>>, Error> {
+        Ok(None)
     }
 
     /// Compiles the grammar of a request.
@@ -334,13 +352,19 @@ impl Engine {
         }
     }
 
-    fn submit(&self, request: Request) -> Result<Stream, Error> {
+    /// Runs a request, whose output `reasoning` parses.
+    fn submit(
+        &self,
+        request: Request,
+        reasoning: Option<ReasoningParser>,
+    ) -> Result<Stream, Error> {
         let (prompt_tokens, cancel) = (request.tokens.len(), CancelHandle::default());
         let ((events, receiver), (reply, replied)) = (mpsc::channel(), mpsc::channel());
         let client = Client { events, cancel: cancel.clone() };
         let submission = Submission { request, reply, client };
         self.shared.send(Command::Submit(Box::new(submission)))?;
         replied.recv().map_err(|_| Error::Stopped)??;
-        Ok(Stream { events: receiver, cancel, prompt_tokens, done: false, _engine: self.clone() })
+        let (done, _engine) = (false, self.clone());
+        Ok(Stream { events: receiver, cancel, prompt_tokens, reasoning, done, _engine })
     }
 }

@@ -4,8 +4,9 @@ use crate::models::fit::NotEnoughMemory;
 use crate::models::{NoTokenizer, OpenError};
 use std::sync::Arc;
 use wrinklefree::cache::NoMemory;
+use wrinklefree::chat::ChatError;
 use wrinklefree::engine::{NOT_FINITE, SubmitError};
-use wrinklefree::settings::SettingsError;
+use wrinklefree::settings::{ReasoningError, SettingsError};
 use wrinklefree::text::TextError;
 
 /// Error of an [`Engine`](crate::Engine).
@@ -38,9 +39,22 @@ pub enum Error {
     /// The request is invalid.
     #[error(transparent)]
     Request(#[from] SubmitError),
-    /// A text could not be tokenized, or the chat template refused the conversation.
+    /// A text could not be tokenized.
     #[error(transparent)]
     Text(#[from] TextError),
+    /// The conversation is empty or has an unknown role, the chat template refused it, or the model does
+    /// not think as it is asked to.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    /// A thinking budget needs a token that the model lacks.
+    #[error(transparent)]
+    Reasoning(#[from] ReasoningError),
+    /// A plain prompt came with a setting of reasoning.
+    #[error(
+        "a plain prompt has no thinking: leave enable_thinking, thinking_budget, reasoning_effort and \
+             chat_template_kwargs out, or send a conversation"
+    )]
+    PlainReasoning,
     /// The model has no tokenizer.
     #[error(transparent)]
     NoTokenizer(#[from] NoTokenizer),

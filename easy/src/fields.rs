@@ -2,11 +2,11 @@
 
 #[cfg(feature = "grammar")]
 use crate::models::grammar::Grammar;
-use crate::{GenerateOptions, Sampling, Settings};
+use crate::{GenerateOptions, Reasoning, Sampling, Settings};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Fields of a request: those of this crate, the sampling and the decode settings.
+/// Fields of a request: those of this crate, sampling, decode settings and reasoning.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct RequestFields {
@@ -24,6 +24,8 @@ pub struct RequestFields {
     sampling: Sampling,
     #[serde(flatten)]
     settings: Settings,
+    #[serde(flatten)]
+    reasoning: Reasoning,
     /// Fields that none of the parts above knows.
     #[serde(flatten)]
     unknown: Map<String, Value>,
@@ -59,6 +61,7 @@ impl TryFrom<RequestFields> for GenerateOptions {
             sampling: fields.sampling,
             stop: fields.stop,
             settings: fields.settings,
+            reasoning: fields.reasoning,
             logprobs: fields.logprobs,
             context_shift: fields.context_shift,
             ..default
@@ -77,8 +80,10 @@ mod tests {
 
     #[test]
     fn fields_of_all_parts_are_read() {
-        let text = r#"{"max_tokens": 3, "top_k": 2, "decode_mode": "verify", "stop": ["x"]}"#;
+        let text = r#"{"max_tokens": 3, "top_k": 2, "decode_mode": "verify", "stop": ["x"],
+                       "enable_thinking": false}"#;
         let read = options(text).expect("valid");
+        assert_eq!(read.reasoning.enable_thinking, Some(false));
         assert_eq!(
             (read.max_tokens, read.sampling.top_k, read.stop),
             (3, Some(2), vec!["x".into()])

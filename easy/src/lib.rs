@@ -53,4 +53,4 @@ pub use wrinklefree::cache::KvType;
 pub use wrinklefree::decode::{Pooling, Sampled};
 pub use wrinklefree::engine::{EngineStats, FinishReason};
 pub use wrinklefree::format::GenerationDefaults;
-pub use wrinklefree::settings::{Mode, Sampling, Settings};
+pub use wrinklefree::settings::{Effort, Mode, Reasoning, Sampling, Settings};

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "grammar")]
 use crate::models::grammar::Grammar;
-use wrinklefree::settings::{Mode, Sampling, Settings};
+use wrinklefree::settings::{Mode, Reasoning, Sampling, Settings};
 
 /// Options of a request. Unset sampling options are those that the model's authors recommend.
 ///
@@ -13,8 +13,8 @@ use wrinklefree::settings::{Mode, Sampling, Settings};
 /// assert_eq!((options.max_tokens, options.sampling.temperature), (64, Some(0.7)));
 /// ```
 ///
-/// As JSON, all fields are in one object, with those of [`Sampling`] and [`Settings`], and
-/// `json_schema`, `regex` or `grammar` (Lark). An unknown field is an error.
+/// As JSON, all fields are in one object, with those of [`Sampling`], [`Settings`] and
+/// [`Reasoning`], and `json_schema`, `regex` or `grammar` (Lark). An unknown field is an error.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(try_from = "crate::fields::RequestFields")]
 pub struct GenerateOptions {
@@ -26,6 +26,8 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// Decode settings; unset ones are those of the engine.
     pub settings: Settings,
+    /// Thinking before the answer of a conversation; unset values are those of the chat template.
+    pub reasoning: Reasoning,
     /// Reports log-probabilities: of each token, and of this number of most likely tokens.
     pub logprobs: Option<usize>,
     /// Number of first tokens to keep when prompt and output have filled the context: the older half
@@ -46,6 +48,7 @@ impl Default for GenerateOptions {
             sampling: Sampling::default(),
             stop: Vec::new(),
             settings: Settings::default(),
+            reasoning: Reasoning::default(),
             logprobs: None,
             context_shift: None,
             #[cfg(feature = "grammar")]
@@ -102,6 +105,20 @@ impl GenerateOptions {
     #[must_use]
     pub fn decode_mode(mut self, mode: Mode) -> Self {
         self.settings.decode_mode = Some(mode);
+        self
+    }
+
+    /// Lets the model think before it answers a conversation, or not.
+    #[must_use]
+    pub fn enable_thinking(mut self, enabled: bool) -> Self {
+        self.reasoning.enable_thinking = Some(enabled);
+        self
+    }
+
+    /// Ends the thinking after at most `tokens`; the model then answers.
+    #[must_use]
+    pub fn thinking_budget(mut self, tokens: usize) -> Self {
+        self.reasoning.thinking_budget = Some(tokens);
         self
     }
 

@@ -7,16 +7,30 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{EventKind, FinishReason};
+use wrinklefree::text::{OutputPart, ReasoningParser};
 
 /// A part of an output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chunk {
-    /// Text that can be shown now; may be empty.
+    /// Text of the answer that can be shown now; may be empty.
     pub text: String,
+    /// Reasoning before the answer that can be shown now; may be empty.
+    pub reasoning: String,
     /// The token, with log-probabilities if the request asks for them; `None` in the last chunk.
     pub token: Option<Sampled>,
     /// Set in the last chunk.
     pub finished: Option<Finished>,
+}
+
+impl Chunk {
+    fn extend(&mut self, parts: Vec<OutputPart>) {
+        for part in parts {
+            match part {
+                OutputPart::Reasoning(text) => self.reasoning += &text,
+                OutputPart::Answer(text) => self.text += &text,
+            }
+        }
+    }
 }
 
 /// The end of an output.
@@ -35,10 +49,12 @@ pub struct Finished {
 /// A complete output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
-    /// The text.
+    /// The text of the answer.
     pub text: String,
-    /// Its tokens, with log-probabilities if the request asks for them. A token that ended the text is
-    /// among them, although it has no text.
+    /// The reasoning before it; empty if there is none.
+    pub reasoning: String,
+    /// The tokens of both, with log-probabilities if the request asks for them. A token that ended the
+    /// text is among them, although it has no text.
     pub tokens: Vec<Sampled>,
     /// The end of the output.
     pub finished: Finished,
@@ -71,6 +87,8 @@ pub struct Stream {
     pub(crate) events: Receiver<EventKind>,
     pub(crate) cancel: CancelHandle,
     pub(crate) prompt_tokens: usize,
+    /// Parser of the output; `None` if all of it is the answer.
+    pub(crate) reasoning: Option<ReasoningParser>,
     pub(crate) done: bool,
     /// Keeps the engine's thread running.
     pub(crate) _engine: Engine,
@@ -128,23 +146,34 @@ impl Stream {
     /// # Errors
     /// As the chunks.
     pub fn collect_all(self) -> Result<Completion, Error> {
-        let (mut text, mut tokens) = (String::new(), Vec::new());
+        let (mut text, mut reasoning, mut tokens) = (String::new(), String::new(), Vec::new());
         for chunk in self {
             let chunk = chunk?;
             text += &chunk.text;
+            reasoning += &chunk.reasoning;
             tokens.extend(chunk.token);
             if let Some(finished) = chunk.finished {
-                return Ok(Completion { text, tokens, finished });
+                return Ok(Completion { text, reasoning, tokens, finished });
             }
         }
         Err(Error::Stopped)
+    }
+
+    /// Splits more of the output into reasoning and answer.
+    fn split(&mut self, text: String) -> Chunk {
+        let Some(parser) = &mut self.reasoning else {
+            return Chunk { text, ..Chunk::default() };
+        };
+        let mut chunk = Chunk::default();
+        chunk.extend(parser.push(&text));
+        chunk
     }
 
     /// Turns an event into a chunk, if it has text or a token.
     fn chunk(&mut self, event: Result<EventKind, Error>) -> Option<Result<Chunk, Error>> {
         match event {
             Ok(EventKind::Token { sampled, text }) => {
-                Some(Ok(Chunk { text, token: Some(sampled), finished: None }))
+                Some(Ok(Chunk { token: Some(sampled), ..self.split(text) }))
             }
             Ok(EventKind::Finished { reason, text, passes, cached }) => {
                 self.done = true;
@@ -155,7 +184,10 @@ impl Stream {
                 }
                 let (prompt_tokens, cached_tokens) = (self.prompt_tokens, cached);
                 let finished = Finished { reason, prompt_tokens, cached_tokens, passes };
-                Some(Ok(Chunk { text, token: None, finished: Some(finished) }))
+                let mut chunk = self.split(text);
+                let rest = self.reasoning.as_mut().map(ReasoningParser::finish);
+                chunk.extend(rest.unwrap_or_default());
+                Some(Ok(Chunk { finished: Some(finished), ..chunk }))
             }
             Ok(_) => None,
             Err(error) => {

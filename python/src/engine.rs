@@ -58,7 +58,8 @@ impl Engine {
         Ok(Stream::new(self.start(py, options, |e, o| prompt.stream(e, o))?))
     }
 
-    /// Answers a conversation: dictionaries with `role` and `content`.
+    /// Answers a conversation: dictionaries with `role` and `content`. Options such as `enable_thinking`
+    /// and `thinking_budget` say whether the model thinks first; `reasoning` of the result has it.
     #[pyo3(signature = (messages, **options))]
     fn chat(
         &self,

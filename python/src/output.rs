@@ -15,8 +15,10 @@ fn reason(reason: FinishReason) -> &'static str {
 /// A part of an output.
 #[pyclass(frozen, get_all, module = "wrinklefree")]
 pub struct Chunk {
-    /// Text that can be shown now; may be empty.
+    /// Text of the answer that can be shown now; may be empty.
     text: String,
+    /// Reasoning before the answer that can be shown now; may be empty.
+    reasoning: String,
     /// The token; None in the last chunk.
     token: Option<u32>,
     /// Log-probability of the token, with the option `logprobs`.
@@ -48,9 +50,10 @@ impl Chunk {
 }
 
 impl From<easy::Chunk> for Chunk {
-    fn from(easy::Chunk { text, token, finished }: easy::Chunk) -> Self {
+    fn from(easy::Chunk { text, reasoning, token, finished }: easy::Chunk) -> Self {
         Self {
             text,
+            reasoning,
             token: token.as_ref().map(|sampled| sampled.token),
             logprob: token.as_ref().and_then(|sampled| sampled.logprob),
             top_logprobs: token.map(|sampled| sampled.top).unwrap_or_default(),
@@ -65,9 +68,11 @@ impl From<easy::Chunk> for Chunk {
 /// A complete output.
 #[pyclass(frozen, get_all, module = "wrinklefree")]
 pub struct Completion {
-    /// The text.
+    /// The text of the answer.
     text: String,
-    /// Ids of its tokens. A token that ended the text is among them.
+    /// The reasoning before it; empty if there is none.
+    reasoning: String,
+    /// Ids of the tokens of both. A token that ended the text is among them.
     tokens: Vec<u32>,
     /// Log-probability of each token, with the option `logprobs`, else None.
     logprobs: Option<Vec<f32>>,
@@ -95,10 +100,16 @@ impl Completion {
 }
 
 impl Completion {
-    /// Joins the text and the tokens of all chunks.
-    pub fn new(text: String, sampled: Vec<Sampled>, end: easy::Finished) -> Self {
+    /// Makes a completion of the answer, the reasoning before it, and the tokens of both.
+    pub fn new(
+        text: String,
+        reasoning: String,
+        sampled: Vec<Sampled>,
+        end: easy::Finished,
+    ) -> Self {
         Self {
             text,
+            reasoning,
             tokens: sampled.iter().map(|token| token.token).collect(),
             logprobs: sampled.iter().map(|token| token.logprob).collect(),
             top_logprobs: sampled.into_iter().map(|token| token.top).collect(),

@@ -68,7 +68,7 @@ impl Stream {
 
 /// Waits for the end of an output without the GIL. A signal handler that raises cancels the request.
 pub fn collect(py: Python<'_>, mut stream: easy::Stream) -> PyResult<Completion> {
-    let (mut text, mut tokens) = (String::new(), Vec::new());
+    let (mut text, mut reasoning, mut tokens) = (String::new(), String::new(), Vec::new());
     loop {
         let finished = py.detach(|| {
             let begin = Instant::now();
@@ -77,6 +77,7 @@ pub fn collect(py: Python<'_>, mut stream: easy::Stream) -> PyResult<Completion>
                 let Some(chunk) = stream.next_timeout(TICK) else { break };
                 let chunk = chunk?;
                 text += &chunk.text;
+                reasoning += &chunk.reasoning;
                 tokens.extend(chunk.token);
                 if chunk.finished.is_some() {
                     return Ok(chunk.finished);
@@ -85,7 +86,7 @@ pub fn collect(py: Python<'_>, mut stream: easy::Stream) -> PyResult<Completion>
             if stream.is_finished() { Err(Error::Stopped) } else { Ok(None) }
         });
         match finished.map_err(|error| raised(&error))? {
-            Some(finished) => return Ok(Completion::new(text, tokens, finished)),
+            Some(finished) => return Ok(Completion::new(text, reasoning, tokens, finished)),
             None => py.check_signals()?,
         }
     }

@@ -44,6 +44,19 @@ def test_streams_the_same_text(engine: Engine) -> None:
     assert all(chunk.finish_reason is None for chunk in chunks[:-1])
 
 
+def test_thinking_and_answer_are_apart(thinker: Engine) -> None:
+    question = [{"role": "user", "content": "Is it?"}]
+    whole = thinker.chat(question, temperature=0)
+    assert (whole.reasoning, whole.text) == ("Hm, is it?", "Yes, it is.")
+    chunks = list(thinker.chat_stream(question, temperature=0))
+    assert "".join(chunk.reasoning for chunk in chunks) == whole.reasoning
+    assert "".join(chunk.text for chunk in chunks) == whole.text
+    answer = thinker.chat(question, temperature=0, enable_thinking=False)
+    assert (answer.reasoning, answer.text) == ("", whole.text)
+    history = [*question, {"role": "assistant", "content": "Yes.", "reasoning": "Hm."}, *question]
+    assert thinker.chat(history, temperature=0).prompt_tokens > whole.prompt_tokens
+
+
 def test_prompts_may_be_token_ids(engine: Engine) -> None:
     ids = engine.tokenize("Once upon a time")
     from_ids = engine.generate(ids, temperature=0, max_tokens=8)
@@ -142,6 +155,12 @@ def test_bad_requests_are_refused(engine: Engine) -> None:
             engine.generate(prompt)
     with pytest.raises(TypeError):
         engine.generate(3)  # type: ignore[arg-type]
+    with pytest.raises(wrinklefree.RequestError, match="messages is empty"):
+        engine.chat([])
+    with pytest.raises(wrinklefree.RequestError, match=r"messages\[0\].role: unknown role `robot`"):
+        engine.chat([{"role": "robot", "content": "Hello"}])
+    with pytest.raises(wrinklefree.RequestError, match="a plain prompt has no thinking"):
+        engine.generate("Once", enable_thinking=False)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="messages: .*missing field `content`"):
         engine.chat([{"role": "user"}])
     with pytest.raises(ValueError, match="pooling: \"max\" is none of mean, last"):

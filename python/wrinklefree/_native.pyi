@@ -44,7 +44,7 @@ class _Options(TypedDict, total=False):
     logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] | None
     seed: int | None
     decode_mode: Literal["auto", "ar", "greedy", "iterative", "adaptive", "verify"] | None
-    draft: Literal["denoise", "ngram"] | None
+    draft: Literal["denoise", "ngram", "mtp"] | None
     draft_length: int | None
     row_cost: float | None
     block_size: int | None
@@ -61,6 +61,15 @@ class _Options(TypedDict, total=False):
     commit: Literal["clean", "fused"] | None
 
 @type_check_only
+class _ChatOptions(_Options, total=False):
+    enable_thinking: bool | None
+    reasoning_effort: (
+        Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None
+    )
+    thinking_budget: int | None
+    chat_template_kwargs: Mapping[str, Any] | None
+
+@type_check_only
 class _Stats(TypedDict):
     running: int
     waiting: int
@@ -73,6 +82,8 @@ class _Stats(TypedDict):
 class Chunk:
     @property
     def text(self) -> str: ...
+    @property
+    def reasoning(self) -> str: ...
     @property
     def token(self) -> int | None: ...
     @property
@@ -92,6 +103,8 @@ class Chunk:
 class Completion:
     @property
     def text(self) -> str: ...
+    @property
+    def reasoning(self) -> str: ...
     @property
     def tokens(self) -> list[int]: ...
     @property
@@ -126,10 +139,10 @@ class Engine:
     def generate(self, prompt: str | _Tokens, **options: Unpack[_Options]) -> Completion: ...
     def stream(self, prompt: str | _Tokens, **options: Unpack[_Options]) -> Stream: ...
     def chat(
-        self, messages: Sequence[Mapping[str, str]], **options: Unpack[_Options]
+        self, messages: Sequence[Mapping[str, str]], **options: Unpack[_ChatOptions]
     ) -> Completion: ...
     def chat_stream(
-        self, messages: Sequence[Mapping[str, str]], **options: Unpack[_Options]
+        self, messages: Sequence[Mapping[str, str]], **options: Unpack[_ChatOptions]
     ) -> Stream: ...
     def embed(
         self, text: str, *, pooling: Literal["mean", "last"] = "mean"

@@ -7,7 +7,7 @@ mod size;
 use std::path::{Path, PathBuf};
 
 /// The layers of `src/` and `compute/src/`, and the layers that each may import besides itself.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("mem", &[]),
     ("batch_types", &[]),
     ("par", &["mem"]),
@@ -25,6 +25,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("text", &["format"]),
     ("engine", &["batch_types", "cache", "format", "model", "decode", "text"]),
     ("settings", &["format", "decode", "text"]),
+    ("chat", &["text", "settings"]),
     ("lib", &[]),
 ];
 

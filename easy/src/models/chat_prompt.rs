@@ -54,7 +54,7 @@ fn render_with<M: Serialize>(
 ) -> Result<Prompt, TextError> {
     let Inputs { tools, documents, variables } = inputs;
     let options =
-        RenderOptions { add_generation_prompt, date: Some(now()), tools, documents, variables };
+        RenderOptions { add_generation_prompt, date: Some(today()), tools, documents, variables };
     let messages = serde_json::to_value(messages).expect("messages are JSON");
     template.prompt(messages, options)
 }
@@ -71,7 +71,7 @@ pub fn hears_system(template: &ChatTemplate) -> bool {
 }
 
 /// Returns the date in UTC: the standard library knows no time zones.
-fn now() -> Date {
+pub fn today() -> Date {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Date::from_unix(since.map_or(0, |d| d.as_secs().cast_signed()))
 }

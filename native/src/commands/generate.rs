@@ -11,7 +11,7 @@ use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::{human, open, out, signals};
 use crate::config::{DecodeArgs, DryArgs};
 use crate::machine;
-use crate::models::chat_prompt::{self, Inputs};
+use crate::models::chat_prompt::today;
 use crate::models::engine::SingleSequence;
 use crate::models::{Loaded, grammar, weight_sizes};
 use anyhow::{Context, anyhow};
@@ -19,6 +19,7 @@ use diffusion_view::DiffusionView;
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
+use wrinklefree::chat::{AnswerScope, ChatModel};
 use wrinklefree::decode::{Sampled, SamplingParams};
 use wrinklefree::engine::{FinishReason, Request};
 use wrinklefree::settings::{OutputReasoning, Reasoning, Sampling, describe};
@@ -209,6 +210,7 @@ fn request(
         max_tokens: args.max_tokens.get(),
         sampling: SamplingParams { logprobs: args.logprobs, constraint, ..params },
         stop: args.stop.clone(),
+        stop_scope: AnswerScope::of(&reasoning),
         eos: loaded.defaults.eos.clone(),
         watch: args.show_steps,
         tokens,
@@ -240,11 +242,9 @@ fn encode(
     }
     let mut messages: Vec<_> = args.system.iter().map(|s| message("system", s)).collect();
     messages.push(message("user", prompt));
-    let inputs = Inputs { variables: args.reasoning.variables()?, ..Inputs::default() };
-    let prompt = chat_prompt::render(template, &messages, inputs)
-        .context("the chat template refuses the prompt")?;
-    let tokens = prompt.encode(tokenizer).context("cannot encode the prompt")?;
-    Ok((tokens, args.reasoning.of_output(template, prompt.text())?))
+    let chat = ChatModel { template, tokenizer, recurrent: false };
+    let prompt = chat.prompt(messages, &args.reasoning, Some(today()))?;
+    Ok((prompt.tokens, prompt.reasoning))
 }
 
 fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {

@@ -3,6 +3,7 @@
 use js_sys::Reflect;
 use wasm_bindgen::JsValue;
 use wrinklefree::cache::NoMemory;
+use wrinklefree::chat::ChatError;
 use wrinklefree::engine::SubmitError;
 use wrinklefree::format::LoadError;
 use wrinklefree::model::{ModelError, RowCostError};
@@ -48,7 +49,7 @@ macro_rules! with_code {
         })+
     };
 }
-with_code!(LoadError, TextError, SubmitError, SettingsError);
+with_code!(LoadError, TextError, ChatError, SubmitError, SettingsError);
 
 /// Converts errors whose type has a single code.
 macro_rules! as_code {

@@ -6,10 +6,11 @@ use crate::model::LoadedModel;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine;
 use wrinklefree::settings::{OutputReasoning, Reasoning, Sampling, Settings};
-use wrinklefree::text::{Date, Prompt, ReasoningParser, RenderOptions};
+use wrinklefree::text::{ChatTemplate, Date, Prompt, ReasoningParser, RenderOptions};
 
 /// Default maximum number of tokens of an answer.
 const DEFAULT_MAX_TOKENS: usize = 512;
@@ -95,6 +96,7 @@ impl Request {
                 ..self.sampling.params(&loaded.defaults)
             },
             stop: self.input.stop,
+            stop_scope: AnswerScope::of(&reasoning),
             eos: eos.clone(),
             watch: self.input.watch,
             ..engine::Request::default()
@@ -179,55 +181,31 @@ impl Input {
                 ));
             }
         };
-        let prompt = render(loaded, messages, reasoning, now)?;
-        let tokenizer = loaded.tokenizer()?;
         let recurrent = loaded.engine.model().spec().linear_attention.is_some();
-        let tokens = prompt.encode(tokenizer)?;
-        // Without a recurrent state, every page of the prompt can be used again.
-        let stable_prefix = match recurrent {
-            true => {
-                let bare = render_with(loaded, messages, reasoning, now, false)?;
-                prompt.stable_prefix(bare.text(), tokens.len(), tokenizer)
-            }
-            false => None,
-        };
-        let output = match &loaded.template {
-            Some(template) => reasoning.of_output(template, prompt.text())?,
-            None => OutputReasoning::default(),
-        };
+        let chat =
+            ChatModel { template: template(loaded)?, tokenizer: loaded.tokenizer()?, recurrent };
+        let prompt = chat.prompt(messages, reasoning, Some(Date::from_unix(now)))?;
+        let ChatPrompt { tokens, stable_prefix, reasoning: output } = prompt;
         Ok(InputTokens { tokens, stable_prefix, output, hole: None })
     }
 }
 
 /// Renders a conversation with the chat template.
-pub fn render(
-    loaded: &LoadedModel,
-    messages: &Value,
-    reasoning: &Reasoning,
-    now: i64,
-) -> Result<Prompt, Error> {
-    render_with(loaded, messages, reasoning, now, true)
+pub fn render(loaded: &LoadedModel, messages: &Value, now: i64) -> Result<Prompt, Error> {
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        date: Some(Date::from_unix(now)),
+        ..RenderOptions::default()
+    };
+    Ok(template(loaded)?.prompt(messages.clone(), options)?)
 }
 
-fn render_with(
-    loaded: &LoadedModel,
-    messages: &Value,
-    reasoning: &Reasoning,
-    now: i64,
-    add_generation_prompt: bool,
-) -> Result<Prompt, Error> {
-    let template = loaded.template.as_ref().ok_or_else(|| {
+fn template(loaded: &LoadedModel) -> Result<&ChatTemplate, Error> {
+    loaded.template.as_ref().ok_or_else(|| {
         let name = &loaded.name;
         Error::new(
             "no_chat_template",
             format!("{name} has no chat template: send a prompt instead of messages"),
         )
-    })?;
-    let options = RenderOptions {
-        add_generation_prompt,
-        date: Some(Date::from_unix(now)),
-        variables: reasoning.variables()?,
-        ..RenderOptions::default()
-    };
-    Ok(template.prompt(messages.clone(), options)?)
+    })
 }

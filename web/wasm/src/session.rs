@@ -8,7 +8,7 @@ use crate::upload::Upload;
 use serde_json::json;
 use wasm_bindgen::prelude::wasm_bindgen;
 use wrinklefree::decode::DecodeMode;
-use wrinklefree::settings::{Mode, Reasoning, Settings};
+use wrinklefree::settings::{Mode, Settings};
 
 /// A loaded model and the requests in progress on it.
 #[wasm_bindgen]
@@ -104,7 +104,7 @@ impl Session {
     #[wasm_bindgen(js_name = applyTemplate)]
     pub fn apply_template(&self, messages: &str) -> Result<String, Error> {
         let messages = serde_json::from_str(messages)?;
-        let prompt = request::render(&self.loaded, &messages, &Reasoning::default(), now())?;
+        let prompt = request::render(&self.loaded, &messages, now())?;
         Ok(prompt.text().to_owned())
     }
 

@@ -4,14 +4,15 @@ use super::settings::ChatSettings;
 use crate::cli::session::{self, Answer, Watcher};
 use crate::cli::{open, out};
 use crate::models::Loaded;
-use crate::models::chat_prompt::{self, Inputs};
+use crate::models::chat_prompt::today;
 use crate::models::engine::SingleSequence;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use wrinklefree::cache::KvConfig;
+use wrinklefree::chat::{ChatModel, ChatPrompt};
 use wrinklefree::decode::{Constraint, DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig, Request};
 use wrinklefree::model::Runtime;
-use wrinklefree::settings::{OutputReasoning, Reasoning};
+use wrinklefree::settings::Reasoning;
 use wrinklefree::text::{ChatTemplate, Message};
 
 /// The model, what was said and how to answer.
@@ -142,8 +143,7 @@ impl Conversation {
     }
 
     fn answer(&mut self, show: impl Watcher) -> anyhow::Result<Answer> {
-        let (tokens, reasoning) = self.prompt()?;
-        let stable_prefix = self.stable_prefix(tokens.len());
+        let ChatPrompt { tokens, stable_prefix, reasoning } = self.prompt()?;
         let tokenizer = self.engine.tokenizer().expect("checked in new");
         let constraint = reasoning.constrain(tokenizer, &self.eos, self.form.clone())?;
         let request = Request {
@@ -159,18 +159,18 @@ impl Conversation {
         session::run(&mut self.engine, request, reasoning.parser(), show)
     }
 
-    /// Returns the tokens that the model reads, and the reasoning of its answer. If texts shift and this one does not fit, the
-    /// oldest exchanges are left out until it takes half of the context, so that this does not come
-    /// with every message.
-    fn prompt(&mut self) -> anyhow::Result<(Vec<u32>, OutputReasoning)> {
+    /// Returns the prompt that the model reads. If texts shift and this one does not fit, the oldest
+    /// exchanges are left out until it takes half of the context, so that this does not come with
+    /// every message.
+    fn prompt(&mut self) -> anyhow::Result<ChatPrompt> {
         let Length { context, shift, .. } = self.length;
-        let ((mut tokens, mut reasoning), seen) = (self.encode()?, self.forgotten);
-        if tokens.len() >= context && shift.is_some() {
-            while tokens.len() > context / 2 && self.forget() {
-                (tokens, reasoning) = self.encode()?;
+        let (mut prompt, seen) = (self.encode()?, self.forgotten);
+        if prompt.tokens.len() >= context && shift.is_some() {
+            while prompt.tokens.len() > context / 2 && self.forget() {
+                prompt = self.encode()?;
             }
         }
-        if tokens.len() >= context {
+        if prompt.tokens.len() >= context {
             // The message counts as not said, so nothing makes room for it.
             self.forgotten = seen;
             let shorter = match shift {
@@ -180,13 +180,13 @@ impl Conversation {
             bail!(
                 "the conversation has {} tokens and the context holds {context}: /reset starts a \
                  new one, --context N makes room for a longer one{shorter}",
-                tokens.len(),
+                prompt.tokens.len(),
             );
         }
         if self.forgotten > seen {
             out::note("(the conversation is too long: its oldest messages are left out)");
         }
-        Ok((tokens, reasoning))
+        Ok(prompt)
     }
 
     /// Leaves one more exchange out; the last message always stays.
@@ -207,26 +207,10 @@ impl Conversation {
         [system, &rest[2 * self.forgotten..]].concat()
     }
 
-    /// Number of first tokens of the prompt that the next one begins with, where the prefix cache needs
-    /// to know it.
-    fn stable_prefix(&self, tokens: usize) -> Option<usize> {
-        self.engine.model().spec().linear_attention.as_ref()?;
-        let (seen, inputs) = (self.seen(), self.inputs().ok()?);
-        let bare = chat_prompt::render_bare(&self.template, &seen, inputs.clone()).ok()?;
-        let prompt = chat_prompt::render(&self.template, &seen, inputs).ok()?;
-        let tokenizer = self.engine.tokenizer()?;
-        prompt.stable_prefix(bare.text(), tokens, tokenizer)
-    }
-
-    fn inputs(&self) -> anyhow::Result<Inputs> {
-        Ok(Inputs { variables: self.reasoning.variables()?, ..Inputs::default() })
-    }
-
-    fn encode(&self) -> anyhow::Result<(Vec<u32>, OutputReasoning)> {
-        let prompt = chat_prompt::render(&self.template, &self.seen(), self.inputs()?);
-        let prompt = prompt.context("the chat template refuses the conversation")?;
+    fn encode(&self) -> anyhow::Result<ChatPrompt> {
         let tokenizer = self.engine.tokenizer().expect("checked in new");
-        let tokens = prompt.encode(tokenizer).context("cannot encode the message")?;
-        Ok((tokens, self.reasoning.of_output(&self.template, prompt.text())?))
+        let recurrent = self.engine.model().spec().linear_attention.is_some();
+        let chat = ChatModel { template: &self.template, tokenizer, recurrent };
+        Ok(chat.prompt(self.seen(), &self.reasoning, Some(today()))?)
     }
 }

@@ -3,7 +3,7 @@
 use super::body::{Body, GenerationOptions};
 use super::generation::{Generation, aside};
 use super::template_messages::{Ending, TemplateMessages};
-use super::tools::{self, AnswerScope, CallFormat, OutputParser, Tools};
+use super::tools::{self, CallFormat, OutputParser, Tools};
 use super::validation::OutputValidator;
 use crate::models::chat_prompt::{self, Inputs};
 use crate::serve::client::Arrival;
@@ -13,6 +13,7 @@ use crate::serve::served_model::ServedModel;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
+use wrinklefree::chat::AnswerScope;
 use wrinklefree::engine::Request;
 use wrinklefree::settings::{OutputReasoning, Reasoning, ReasoningError};
 use wrinklefree::text::{ChatTemplate, Prompt, ReasoningMarkers, StopScope};

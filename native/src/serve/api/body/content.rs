@@ -4,9 +4,8 @@ use crate::serve::error::ApiError;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
+use wrinklefree::chat;
 
-/// Roles in OpenAI's APIs.
-const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 /// Types of parts that are texts.
 const TEXTS: [&str; 5] = ["text", "input_text", "output_text", "reasoning_text", "summary_text"];
 /// Fields of foreign parts that tell a model nothing, or that only their makers can read.
@@ -38,18 +37,11 @@ const LONGEST_LIST: usize = 16;
 ///
 /// # Errors
 /// If the role is unknown: templates would silently drop the message.
-pub fn template_role<'a>(role: &'a str, param: &str) -> Result<&'a str, ApiError> {
-    match role {
-        // OpenAI's newer name for `system`; templates know the older one.
-        "developer" => Ok("system"),
-        // OpenAI's older name for `tool`.
-        "function" => Ok("tool"),
-        known if ROLES.contains(&known) => Ok(known),
-        other => {
-            let message = format!("unknown role `{other}`: expected one of {}", ROLES.join(", "));
-            Err(ApiError::bad(param, message))
-        }
-    }
+pub fn template_role(role: &str, param: &str) -> Result<&'static str, ApiError> {
+    chat::template_role(role).ok_or_else(|| {
+        let known = chat::ROLES.join(", ");
+        ApiError::bad(param, format!("unknown role `{role}`: expected one of {known}"))
+    })
 }
 
 /// Returns true for the roles of messages that the model answers.

@@ -11,7 +11,6 @@
 //!
 //! A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
 
-mod answer_scope;
 mod definitions;
 mod format;
 mod grammar;
@@ -24,7 +23,6 @@ mod values;
 mod xml;
 mod xml_grammar;
 
-pub use answer_scope::AnswerScope;
 pub use format::CallFormat;
 pub use output::{CallParser, OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
 pub use prompt::for_template;

@@ -2,6 +2,7 @@
 
 use super::json_calls::JsonCallParser;
 use super::xml::XmlParser;
+use wrinklefree::chat::AnswerParser;
 use wrinklefree::text::{OutputPart, ReasoningParser};
 
 /// An increment of an output.
@@ -113,12 +114,6 @@ impl OutputParser {
         self.reasoning.is_none() && matches!(self.calls, CallParser::Plain)
     }
 
-    /// Length of the end of the output that is not parsed yet: it may be the beginning of a marker.
-    pub fn held_len(&self) -> usize {
-        let reasoning = self.reasoning.as_ref().map_or(0, |reasoning| reasoning.held().len());
-        reasoning + self.calls.held_len()
-    }
-
     /// Parses more of the output.
     pub fn push(&mut self, text: &str) -> Vec<OutputDelta> {
         match &mut self.reasoning {
@@ -145,6 +140,21 @@ impl OutputParser {
             OutputPart::Answer(text) => self.calls.push(&text),
         };
         parts.into_iter().flat_map(delta).collect()
+    }
+}
+
+impl AnswerParser for OutputParser {
+    fn push_answer(&mut self, text: &str) -> String {
+        self.push(text).iter().filter_map(OutputDelta::text).collect()
+    }
+
+    fn finish_answer(&mut self) -> String {
+        self.finish().iter().filter_map(OutputDelta::text).collect()
+    }
+
+    fn held_len(&self) -> usize {
+        let reasoning = self.reasoning.as_ref().map_or(0, |reasoning| reasoning.held().len());
+        reasoning + self.calls.held_len()
     }
 }
 
@@ -206,5 +216,54 @@ impl OutputBlocks {
             OutputBlock::Reasoning(_) | OutputBlock::Text(_) => None,
             OutputBlock::Call(call) => Some(call),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::CallFormat;
+    use super::*;
+    use wrinklefree::chat::AnswerScope;
+    use wrinklefree::text::{ReasoningMarkers, ReasoningStart, ScopedText, StopScope};
+
+    fn parts(format: CallFormat, output: &str, size: usize) -> Vec<(String, bool)> {
+        let markers = ReasoningMarkers { open: "<think>", close: "</think>" };
+        let reasoning = ReasoningParser::new(markers, ReasoningStart::Optional);
+        let parser = OutputParser::new(Some(reasoning), format.parser(std::iter::empty(), false));
+        let mut scope = AnswerScope::new(parser);
+        let chars: Vec<char> = output.chars().collect();
+        let chunks = chars.chunks(size).map(|chunk| chunk.iter().collect::<String>());
+        let mut all: Vec<ScopedText> = chunks.flat_map(|chunk| scope.push(&chunk)).collect();
+        all.extend(scope.finish());
+        let mut joined: Vec<(String, bool)> = Vec::new();
+        for part in all {
+            match joined.last_mut() {
+                Some((text, stops)) if *stops == part.stops => *text += &part.text,
+                _ => joined.push((part.text, part.stops)),
+            }
+        }
+        joined
+    }
+
+    #[test]
+    fn stop_strings_act_on_the_answer() {
+        let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"é\"}}\n</tool_call>";
+        let xml =
+            "<tool_call>\n<function=f>\n<parameter=a>\né\n</parameter>\n</function>\n</tool_call>";
+        for (format, call) in [(CallFormat::Hermes, call), (CallFormat::QwenXml, xml)] {
+            let output = format!("<think>Hm\n</think>\n\nSo <<t:\n{call}\n\nAnd\n{call}<tool");
+            let want = [
+                ("<think>Hm\n</think>\n\n".to_string(), false),
+                ("So <<t:\n".into(), true),
+                (format!("{call}\n\n"), false),
+                ("And\n".into(), true),
+                (call.into(), false),
+                ("<tool".into(), true),
+            ];
+            for size in 1..=output.len() {
+                assert_eq!(parts(format, &output, size), want, "{format:?}, {size}");
+            }
+            assert_eq!(parts(format, "<thin", 2), [("<thin".to_string(), true)]);
+        }
     }
 }

@@ -24,6 +24,12 @@ case $1 in -s) echo "{system}" ;; -m) echo "{machine}" ;; GNU_LIBC_VERSION) echo
 """
 
 
+def heed_signals():
+    """Lets a shell of a test heed signals: those of a background job, or under `nohup`, ignore some for ever."""
+    for sign in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(sign, signal.SIG_DFL)
+
+
 @unittest.skipUnless(sys.platform == "linux", "needs the tools of Linux")
 class Installs(unittest.TestCase):
     @classmethod
@@ -79,7 +85,7 @@ class Installs(unittest.TestCase):
         options.setdefault("env", self.environment(tools))
         return subprocess.Popen(
             command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True, **options,
+            start_new_session=True, preexec_fn=heed_signals, **options,
         )
 
     def run_script(self, *arguments, **options):

@@ -114,8 +114,8 @@ fn submit(
 /// `options` is a JSON object or NULL. Its fields are those of the server and the npm package:
 /// max_tokens (256), temperature, top_k, top_p, min_p, seed, repetition_penalty, frequency_penalty,
 /// presence_penalty, logit_bias (pairs of id and bias), stop (texts), logprobs (number of most likely
-/// tokens), context_shift (number of first tokens to keep), one of json_schema, regex and grammar
-/// (Lark), and the decode settings, for example {"decode_mode": "verify"}. An unknown field is an error.
+/// tokens), context_shift (number of first tokens to keep), suffix (text after the output, which fills
+/// the hole), one of json_schema, regex and grammar (Lark), and the decode settings, for example {"decode_mode": "verify"}. An unknown field is an error.
 ///
 /// # Safety
 /// `prompt` is a NUL-terminated string, and `options` is one or NULL.

@@ -17,8 +17,11 @@ use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
 use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::{EngineStats, EventKind, FinishReason, Request};
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
-use wrinklefree::settings::{ModelCapabilities, OutputReasoning, Reasoning, Settings};
+use wrinklefree::settings::{Hole, ModelCapabilities, OutputReasoning, Reasoning, Settings};
 use wrinklefree::text::{ChatTemplate, ReasoningParser, Tokenizer};
+
+/// Most tokens of an output for requests that do not say.
+const MAX_TOKENS: usize = 256;
 
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -171,7 +174,12 @@ impl Engine {
     /// # Errors
     /// If the request is invalid. Later errors are items of the stream.
     pub fn stream(&self, prompt: &str, options: &GenerateOptions) -> Result<Stream, Error> {
-        self.stream_tokens(self.tokenize(prompt)?, options)
+        let Some(suffix) = &options.suffix else {
+            return self.stream_tokens(self.tokenize(prompt)?, options);
+        };
+        let Served { name, tokenizer, dlm, .. } = &self.shared.served;
+        let (hole, tokens) = Hole::new((name, tokenizer, dlm.is_some()), prompt, suffix)?;
+        self.run(plain(tokens, options)?, Some(hole), options)
     }
 
     /// Continues token ids chunk by chunk.
@@ -183,16 +191,16 @@ impl Engine {
         tokens: Vec<u32>,
         options: &GenerateOptions,
     ) -> Result<Stream, Error> {
-        if options.reasoning != Reasoning::default() {
-            return Err(Error::PlainReasoning);
+        if options.suffix.is_some() {
+            return Err(Error::Suffix);
         }
-        let reasoning = OutputReasoning::default();
-        self.stream_prompt(ChatPrompt { tokens, stable_prefix: None, reasoning }, options)
+        self.run(plain(tokens, options)?, None, options)
     }
 
-    fn stream_prompt(
+    fn run(
         &self,
         prompt: ChatPrompt,
+        hole: Option<Hole>,
         options: &GenerateOptions,
     ) -> Result<Stream, Error> {
         let Served { name, tokenizer, defaults, dlm, settings, vocab, mtp, .. } =
@@ -213,18 +221,27 @@ impl Engine {
             constraint,
             ..options.sampling.params(defaults)
         };
-        let request = Request {
+        let settings = options.settings.clone().or(settings.clone());
+        let settings = match &hole {
+            Some(hole) => hole.settings(settings)?,
+            None => settings,
+        };
+        let mut request = Request {
             tokens,
-            max_tokens: options.max_tokens,
+            max_tokens: options.max_tokens.unwrap_or(MAX_TOKENS),
             sampling,
             stop: options.stop.clone(),
             stop_scope: AnswerScope::of(&reasoning),
             eos: defaults.eos.clone(),
-            mode: options.settings.clone().or(settings.clone()).mode(&capabilities)?,
+            mode: settings.mode(&capabilities)?,
             context_shift: options.context_shift,
             stable_prefix,
             ..Request::default()
         };
+        if let Some(hole) = hole {
+            let room = hole.shape(&mut request.mode, &mut request.eos, request.tokens.len());
+            request.max_tokens = options.max_tokens.or(room).unwrap_or(MAX_TOKENS);
+        }
         self.submit(request, reasoning.parser())
     }
 
@@ -253,9 +270,12 @@ impl Engine {
         let Served { template, tokenizer, name, recurrent, .. } = &self.shared.served;
         let template =
             template.as_ref().ok_or_else(|| Error::NoChatTemplate { model: name.clone() })?;
+        if options.suffix.is_some() {
+            return Err(Error::Suffix);
+        }
         let model = ChatModel { template, tokenizer, recurrent: *recurrent };
         let prompt = model.prompt(messages, &options.reasoning, Some(today()))?;
-        self.stream_prompt(prompt, options)
+        self.run(prompt, None, options)
     }
 
     /// Computes the embedding of a text: the mean of its hidden states, `[hidden_size]`, of length 1.
@@ -367,4 +387,12 @@ impl Engine {
         let (done, _engine) = (false, self.clone());
         Ok(Stream { events: receiver, cancel, prompt_tokens, reasoning, done, _engine })
     }
+}
+
+/// Returns a prompt of tokens alone, whose output has no reasoning.
+fn plain(tokens: Vec<u32>, options: &GenerateOptions) -> Result<ChatPrompt, Error> {
+    if options.reasoning != Reasoning::default() {
+        return Err(Error::PlainReasoning);
+    }
+    Ok(ChatPrompt { tokens, stable_prefix: None, reasoning: OutputReasoning::default() })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wrinklefree::cache::NoMemory;
 use wrinklefree::chat::ChatError;
 use wrinklefree::engine::{NOT_FINITE, SubmitError};
-use wrinklefree::settings::{ReasoningError, SettingsError};
+use wrinklefree::settings::{HoleError, ReasoningError, SettingsError};
 use wrinklefree::text::TextError;
 
 /// Error of an [`Engine`](crate::Engine).
@@ -49,6 +49,12 @@ pub enum Error {
     /// A thinking budget needs a token that the model lacks.
     #[error(transparent)]
     Reasoning(#[from] ReasoningError),
+    /// The hole before a suffix cannot be filled.
+    #[error(transparent)]
+    Hole(#[from] HoleError),
+    /// A suffix came with a conversation or with token ids.
+    #[error("suffix needs a prompt that is a text")]
+    Suffix,
     /// A plain prompt came with a setting of reasoning.
     #[error(
         "a plain prompt has no thinking: leave enable_thinking, thinking_budget, reasoning_effort and \

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 pub struct RequestFields {
     max_tokens: Option<usize>,
     stop: Vec<String>,
+    suffix: Option<String>,
     logprobs: Option<usize>,
     context_shift: Option<usize>,
     #[cfg(feature = "grammar")]
@@ -57,9 +58,10 @@ impl TryFrom<RequestFields> for GenerateOptions {
         Ok(Self {
             #[cfg(feature = "grammar")]
             grammar: fields.take_grammar()?,
-            max_tokens: fields.max_tokens.unwrap_or(default.max_tokens),
+            max_tokens: fields.max_tokens,
             sampling: fields.sampling,
             stop: fields.stop,
+            suffix: fields.suffix,
             settings: fields.settings,
             reasoning: fields.reasoning,
             logprobs: fields.logprobs,
@@ -86,10 +88,9 @@ mod tests {
         assert_eq!(read.reasoning.enable_thinking, Some(false));
         assert_eq!(
             (read.max_tokens, read.sampling.top_k, read.stop),
-            (3, Some(2), vec!["x".into()])
+            (Some(3), Some(2), vec!["x".into()])
         );
         assert_eq!(read.settings.decode_mode, Some(crate::Mode::Verify));
-        assert_eq!(options("{}").expect("valid").max_tokens, GenerateOptions::default().max_tokens);
     }
 
     #[test]

@@ -10,20 +10,22 @@ use wrinklefree::settings::{Mode, Reasoning, Sampling, Settings};
 /// use wrinklefree_easy::GenerateOptions;
 ///
 /// let options = GenerateOptions::default().max_tokens(64).temperature(0.7).seed(1).stop("\n");
-/// assert_eq!((options.max_tokens, options.sampling.temperature), (64, Some(0.7)));
+/// assert_eq!((options.max_tokens, options.sampling.temperature), (Some(64), Some(0.7)));
 /// ```
 ///
 /// As JSON, all fields are in one object, with those of [`Sampling`], [`Settings`] and
 /// [`Reasoning`], and `json_schema`, `regex` or `grammar` (Lark). An unknown field is an error.
-#[derive(Clone, Debug, serde::Deserialize)]
+#[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(try_from = "crate::fields::RequestFields")]
 pub struct GenerateOptions {
-    /// Maximum number of tokens to generate; 256 by default.
-    pub max_tokens: usize,
+    /// Maximum number of tokens to generate. `None` is 256, or as many as a hole takes.
+    pub max_tokens: Option<usize>,
     /// Sampling: temperature, filters, penalties, seed.
     pub sampling: Sampling,
     /// Texts that end the output and are not part of it.
     pub stop: Vec<String>,
+    /// Text after the output, which fills the hole between a prompt and it.
+    pub suffix: Option<String>,
     /// Decode settings; unset ones are those of the engine.
     pub settings: Settings,
     /// Thinking before the answer of a conversation; unset values are those of the chat template.
@@ -41,29 +43,11 @@ pub struct GenerateOptions {
     pub best_effort: bool,
 }
 
-impl Default for GenerateOptions {
-    fn default() -> Self {
-        Self {
-            max_tokens: 256,
-            sampling: Sampling::default(),
-            stop: Vec::new(),
-            settings: Settings::default(),
-            reasoning: Reasoning::default(),
-            logprobs: None,
-            context_shift: None,
-            #[cfg(feature = "grammar")]
-            grammar: None,
-            #[cfg(feature = "grammar")]
-            best_effort: false,
-        }
-    }
-}
-
 impl GenerateOptions {
     /// Sets the maximum number of tokens to generate.
     #[must_use]
     pub fn max_tokens(self, max_tokens: usize) -> Self {
-        Self { max_tokens, ..self }
+        Self { max_tokens: Some(max_tokens), ..self }
     }
 
     /// Sets the temperature; 0 takes the most likely token.
@@ -99,6 +83,13 @@ impl GenerateOptions {
     pub fn stop(mut self, text: impl Into<String>) -> Self {
         self.stop.push(text.into());
         self
+    }
+
+    /// Sets the text after the output, which fills the hole between a prompt and it. A model of block
+    /// diffusion fills at most the slots of the block that are left, and by default all of them.
+    #[must_use]
+    pub fn suffix(self, text: impl Into<String>) -> Self {
+        Self { suffix: Some(text.into()), ..self }
     }
 
     /// Sets the decode mode.

@@ -147,6 +147,24 @@ fn log_probabilities_come_with_the_tokens() {
 }
 
 #[test]
+fn holes_are_filled_between_two_texts() {
+    let engine = engine();
+    let fill = |prompt: &str, options: GenerateOptions| {
+        engine.generate(prompt, &options.temperature(0.0).suffix(" ball."))
+    };
+    let all = fill("Tom had a red", GenerateOptions::default()).expect("fills");
+    assert!(!all.text.is_empty() && all.tokens.len() < 32, "{all:?}");
+    let three = fill("Tom had a red", GenerateOptions::default().max_tokens(3)).expect("fills");
+    assert!(three.tokens.len() <= 3);
+    let error = |result: Result<_, Error>| result.err().expect("refused").to_string();
+    let ar = GenerateOptions::default().decode_mode(Mode::Ar);
+    assert!(error(fill("Tom had a red", ar)).contains("decode_mode ar cannot fill a hole"));
+    assert!(error(fill("Tom", GenerateOptions::default().max_tokens(99))).contains("fit"));
+    let options = GenerateOptions::default().suffix("x");
+    assert!(error(engine.chat(&[Message::user("Hi")], &options)).contains("suffix needs a prompt"));
+}
+
+#[test]
 fn a_context_shift_continues_behind_a_full_context() {
     let engine = Engine::builder_default().threads(1).context(48).build().expect("opens");
     // The end-of-text token is banned, so that only the length ends the output.

@@ -57,6 +57,14 @@ def test_thinking_and_answer_are_apart(thinker: Engine) -> None:
     assert thinker.chat(history, temperature=0).prompt_tokens > whole.prompt_tokens
 
 
+def test_fills_holes(engine: Engine, wf_run: Path) -> None:
+    command = [str(wf_run), "generate", "--suffix", " ball.", "--temperature", "0", "Tom had a red"]
+    shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    assert engine.generate("Tom had a red", suffix=" ball.", temperature=0).text == shown.rstrip("\n")
+    with pytest.raises(wrinklefree.RequestError, match="suffix needs a prompt that is a text"):
+        engine.generate([5], suffix="x")
+
+
 def test_prompts_may_be_token_ids(engine: Engine) -> None:
     ids = engine.tokenize("Once upon a time")
     from_ids = engine.generate(ids, temperature=0, max_tokens=8)

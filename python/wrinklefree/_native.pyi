@@ -31,6 +31,7 @@ class _Options(TypedDict, total=False):
     stop: str | Sequence[str] | None
     logprobs: int | None
     context_shift: int | None
+    suffix: str | None
     json_schema: Mapping[str, Any] | bool | None
     regex: str | None
     grammar: str | None

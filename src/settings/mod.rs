@@ -18,10 +18,12 @@
 //! # Ok::<(), wrinklefree::settings::SettingsError>(())
 //! ```
 
+mod hole;
 mod reasoning;
 mod resolve;
 mod sampling;
 
+pub use hole::{Hole, HoleError};
 pub use reasoning::{Effort, OutputReasoning, Reasoning, ReasoningError};
 pub use resolve::{ModelCapabilities, SettingsError, describe};
 pub use sampling::Sampling;
@@ -146,6 +148,12 @@ impl Mode {
             Self::Adaptive => "adaptive",
             Self::Verify => "verify",
         }
+    }
+
+    /// Returns true for the modes of block diffusion, which see both sides of a hole.
+    #[must_use]
+    pub fn denoises(self) -> bool {
+        matches!(self, Self::Greedy | Self::Iterative | Self::Adaptive)
     }
 }
 

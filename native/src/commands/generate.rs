@@ -19,11 +19,14 @@ use diffusion_view::DiffusionView;
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
-use wrinklefree::chat::{AnswerScope, ChatModel};
+use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
 use wrinklefree::decode::{Sampled, SamplingParams};
 use wrinklefree::engine::{FinishReason, Request};
-use wrinklefree::settings::{OutputReasoning, Reasoning, Sampling, describe};
+use wrinklefree::settings::{Hole, OutputReasoning, Reasoning, Sampling, describe};
 use wrinklefree::text::{Message, Tokenizer};
+
+/// Most tokens of an answer.
+const MAX_TOKENS: usize = 512;
 
 /// Answer a prompt
 ///
@@ -49,9 +52,14 @@ pub struct Args {
     /// Use the prompt without a chat template
     #[arg(long)]
     raw: bool,
-    /// Tokens to generate at most
-    #[arg(short = 'n', long, value_name = "N", default_value = "512")]
-    max_tokens: NonZeroUsize,
+    /// Text after the output, which fills the hole between prompt and it
+    ///
+    /// Without --max-tokens, a model of block diffusion fills all slots of the block that are left.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["system", "raw"])]
+    suffix: Option<String>,
+    /// Tokens to generate at most [default: 512]
+    #[arg(short = 'n', long, value_name = "N")]
+    max_tokens: Option<NonZeroUsize>,
     /// End before this text; repeatable
     #[arg(long, value_name = "S")]
     stop: Vec<String>,
@@ -198,16 +206,21 @@ fn request(
     prompt: &str,
     longest: usize,
 ) -> anyhow::Result<(Request, OutputReasoning)> {
-    let (tokens, reasoning) = encode(loaded, args, prompt)?;
-    let mode = args.decoding.mode(&loaded.capabilities())?;
+    let Prompt { tokens, reasoning, hole } = encode(loaded, args, prompt)?;
+    let decoding = args.decoding.clone();
+    let decoding = match &hole {
+        Some(hole) => decoding.filling(hole)?,
+        None => decoding,
+    };
+    let mode = decoding.mode(&loaded.capabilities())?;
     let dry = args.dry.resolve(loaded.tokenizer()?).map_err(|invalid| usage(invalid.message))?;
     let params = SamplingParams { dry, ..args.sampling.params(&loaded.defaults) };
     let form = args.form.constraint(loaded)?;
     let constraint = reasoning.constrain(loaded.tokenizer()?, &loaded.defaults.eos, form)?;
-    let request = Request {
+    let mut request = Request {
         context_shift: args.shift.keep(&mode, longest)?,
         mode,
-        max_tokens: args.max_tokens.get(),
+        max_tokens: args.max_tokens.map_or(MAX_TOKENS, NonZeroUsize::get),
         sampling: SamplingParams { logprobs: args.logprobs, constraint, ..params },
         stop: args.stop.clone(),
         stop_scope: AnswerScope::of(&reasoning),
@@ -216,16 +229,34 @@ fn request(
         tokens,
         ..Request::default()
     };
+    if let Some(hole) = hole {
+        let room = hole.shape(&mut request.mode, &mut request.eos, request.tokens.len());
+        request.max_tokens = args.max_tokens.map(NonZeroUsize::get).or(room).unwrap_or(MAX_TOKENS);
+    }
     Ok((request, reasoning))
 }
 
-/// Returns the tokens of the prompt, and the reasoning of the output behind it.
-fn encode(
-    loaded: &Loaded,
-    args: &Args,
-    prompt: &str,
-) -> anyhow::Result<(Vec<u32>, OutputReasoning)> {
+/// A prompt as the model reads it.
+#[derive(Default)]
+struct Prompt {
+    tokens: Vec<u32>,
+    /// Reasoning that the output has.
+    reasoning: OutputReasoning,
+    /// The hole that the output fills.
+    hole: Option<Hole>,
+}
+
+/// Returns the prompt as the model reads it.
+fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Prompt> {
     let tokenizer = loaded.tokenizer()?;
+    if let Some(suffix) = &args.suffix {
+        if args.reasoning != Reasoning::default() {
+            return Err(usage("options of reasoning are not for --suffix: a hole has no thinking"));
+        }
+        let model = (&*loaded.name, tokenizer, loaded.dlm.is_some());
+        let (hole, tokens) = Hole::new(model, prompt, suffix)?;
+        return Ok(Prompt { tokens, hole: Some(hole), ..Prompt::default() });
+    }
     let Some(template) = loaded.template.as_ref().filter(|_| !args.raw) else {
         if args.system.is_some() {
             return Err(usage("--system needs a model with a chat template"));
@@ -234,7 +265,7 @@ fn encode(
             return Err(usage("options of reasoning need a chat template, and are not for --raw"));
         }
         let tokens = tokenizer.encode(prompt, true).context("cannot encode the prompt")?;
-        return Ok((tokens, OutputReasoning::default()));
+        return Ok(Prompt { tokens, ..Prompt::default() });
     };
     let message = |role: &str, text: &str| Message { role: role.into(), content: text.into() };
     if args.system.is_some() {
@@ -243,8 +274,9 @@ fn encode(
     let mut messages: Vec<_> = args.system.iter().map(|s| message("system", s)).collect();
     messages.push(message("user", prompt));
     let chat = ChatModel { template, tokenizer, recurrent: false };
-    let prompt = chat.prompt(messages, &args.reasoning, Some(today()))?;
-    Ok((prompt.tokens, prompt.reasoning))
+    let ChatPrompt { tokens, reasoning, .. } =
+        chat.prompt(messages, &args.reasoning, Some(today()))?;
+    Ok(Prompt { tokens, reasoning, hole: None })
 }
 
 fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {

@@ -10,7 +10,7 @@ const COLUMNS: usize = 80;
 const AROUND: usize = 8;
 
 /// Flags that few users need: `-h` only counts them.
-const RARE: [&str; 23] = [
+const RARE: [&str; 24] = [
     "activation_sparsity",
     "allow_control_tokens",
     "block_attention",
@@ -33,6 +33,7 @@ const RARE: [&str; 23] = [
     "slots_per_pass",
     "stop_token",
     "sub_block_cache",
+    "suffix",
     "template_fixes",
 ];
 

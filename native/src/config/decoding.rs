@@ -5,7 +5,7 @@ use crate::cli::{open, out};
 use clap::Args;
 use std::path::PathBuf;
 use wrinklefree::decode::DecodeMode;
-use wrinklefree::settings::{ModelCapabilities, Settings, describe};
+use wrinklefree::settings::{Hole, ModelCapabilities, Settings, describe};
 
 /// Options about decoding.
 #[derive(Args, Clone, Debug)]
@@ -31,6 +31,11 @@ impl DecodeArgs {
     pub fn may_use_mtp(&self) -> anyhow::Result<bool> {
         let layers = Layers::read(self.config.as_deref())?;
         Ok(self.settings.clone().or(layers.settings()?).may_use_mtp())
+    }
+
+    /// Returns these options with a decode mode that fills a hole.
+    pub fn filling(self, hole: &Hole) -> anyhow::Result<Self> {
+        Ok(Self { settings: hole.settings(self.settings)?, ..self })
     }
 
     /// Returns the mode for a model, and warns of options on the command line that it does not use.

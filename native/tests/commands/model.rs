@@ -26,6 +26,26 @@ fn generate_streams_text_and_sums_up() {
 }
 
 #[test]
+fn generate_fills_a_hole_between_two_texts() {
+    let fill = |suffix: &str| {
+        let args = ["generate", "--suffix", suffix, "-n", "3", "There once was a small"];
+        run(&args).ends(0, &[]).stdout
+    };
+    assert_ne!(fill(" ball."), fill(" dragon slept. The end."));
+    let all = json(&["generate", "--json", "--suffix", " ball.", "Tom had a red"]);
+    assert!(
+        all["tokens"].as_array().is_some_and(|tokens| (1..32).contains(&tokens.len())),
+        "{all}"
+    );
+    let refused = |args: &[&str], code: i32, words: &str| {
+        run(&[&["generate", "--suffix", " ball.", "Tom"], args].concat()).ends(code, &[words]);
+    };
+    refused(&["--decode-mode", "ar"], 1, "decode_mode ar cannot fill a hole");
+    refused(&["--enable-thinking"], 2, "a hole has no thinking");
+    refused(&["--raw"], 2, "cannot be used with");
+}
+
+#[test]
 fn screened_logits_choose_the_same_tokens() {
     for mode in ["ar", "verify"] {
         let story = ["generate", "Tell me a story about an owl.", "--decode-mode", mode];

@@ -8,7 +8,7 @@ use wrinklefree::engine::SubmitError;
 use wrinklefree::format::LoadError;
 use wrinklefree::model::{ModelError, RowCostError};
 use wrinklefree::par::ThreadPoolError;
-use wrinklefree::settings::{ReasoningError, SettingsError};
+use wrinklefree::settings::{HoleError, ReasoningError, SettingsError};
 use wrinklefree::text::TextError;
 
 /// An error with its stable code.
@@ -49,7 +49,7 @@ macro_rules! with_code {
         })+
     };
 }
-with_code!(LoadError, TextError, ChatError, SubmitError, SettingsError);
+with_code!(LoadError, TextError, ChatError, HoleError, SubmitError, SettingsError);
 
 /// Converts errors whose type has a single code.
 macro_rules! as_code {

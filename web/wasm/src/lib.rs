@@ -5,7 +5,6 @@
 
 mod error;
 mod events;
-mod hole;
 mod model;
 mod request;
 mod session;

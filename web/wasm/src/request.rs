@@ -1,7 +1,6 @@
 //! Requests in JSON, with the field names of OpenAI's API and of `wf-run`'s configuration.
 
 use crate::error::Error;
-use crate::hole::Hole;
 use crate::model::LoadedModel;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine;
-use wrinklefree::settings::{OutputReasoning, Reasoning, Sampling, Settings};
+use wrinklefree::settings::{Hole, OutputReasoning, Reasoning, Sampling, Settings};
 use wrinklefree::text::{ChatTemplate, Date, Prompt, ReasoningParser, RenderOptions};
 
 /// Default maximum number of tokens of an answer.
@@ -102,7 +101,8 @@ impl Request {
             ..engine::Request::default()
         };
         if let Some(hole) = hole {
-            hole.shape(&mut request, self.input.max_tokens.is_some());
+            let room = hole.shape(&mut request.mode, &mut request.eos, request.tokens.len());
+            request.max_tokens = self.input.max_tokens.or(room).unwrap_or(request.max_tokens);
         }
         Ok((request, reasoning.parser()))
     }
@@ -163,7 +163,8 @@ impl Input {
         let messages = match (&self.prompt, &self.messages, &self.tokens) {
             (Some(prefix), None, None) if self.suffix.is_some() => {
                 let suffix = self.suffix.as_deref().unwrap_or_default();
-                let (hole, tokens) = Hole::new(loaded, prefix, suffix)?;
+                let model = (&*loaded.name, loaded.tokenizer()?, loaded.dlm.is_some());
+                let (hole, tokens) = Hole::new(model, prefix, suffix)?;
                 return Ok(InputTokens { tokens, hole: Some(hole), ..InputTokens::default() });
             }
             _ if self.suffix.is_some() => {

@@ -4,9 +4,8 @@
 use super::body::{Body, GenerationOptions};
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
-use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
-use wrinklefree::settings::Mode;
+use wrinklefree::settings::{self, HoleError, Mode};
 use wrinklefree::text::FimTokens;
 
 /// A hole between two texts, with the names of the request fields that the texts came in.
@@ -86,25 +85,19 @@ impl<'a> Hole<'a> {
         let suffix = model.encode(self.suffix.0, false, self.suffix.1)?;
         let (length, limit) = (tokens.len(), options.limit());
         let mut options = options.clone();
-        let denoises = |mode| matches!(mode, Mode::Greedy | Mode::Iterative | Mode::Adaptive);
-        let own = model.settings.decode_mode.filter(|&mode| denoises(mode));
+        let own = model.settings.decode_mode.filter(|mode| mode.denoises());
         options.decode_mode = match options.decode_mode.filter(|&mode| mode != Mode::Auto) {
             None => own.or(Some(Mode::Iterative)),
-            Some(mode) if denoises(mode) => Some(mode),
+            Some(mode) if mode.denoises() => Some(mode),
             Some(mode) => {
-                let message = format!(
-                    "decode_mode {} cannot fill a hole with this model: use iterative, or leave it out",
-                    mode.name()
-                );
-                return Err(ApiError::bad("decode_mode", message));
+                return Err(ApiError::bad("decode_mode", HoleError::Mode(mode).to_string()));
             }
         };
         let mut request = options.request(model, &body.tenant, tokens, logprobs)?;
-        if let DecodeMode::Diffusion(params) = &mut request.mode {
-            // Without a limit the hole takes all slots that are left.
-            let room = params.hole_slots(length).saturating_sub(suffix.len()).max(1);
+        // Without a limit the hole takes all slots that are left.
+        let hole = settings::Hole::Diffusion { suffix };
+        if let Some(room) = hole.shape(&mut request.mode, &mut request.eos, length) {
             request.max_tokens = limit.unwrap_or(room);
-            params.suffix = suffix;
         }
         Ok(request)
     }

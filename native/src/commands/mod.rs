@@ -23,13 +23,16 @@ use std::ffi::OsString;
 
 /// Run ternary language models on ordinary CPUs.
 #[derive(Parser)]
-#[command(name = "wf-run", version = VERSION, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = PROGRAM, version = VERSION, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
 /// Version, commit and target.
+/// Name of the program.
+const PROGRAM: &str = "wf-run";
+
 const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILT_COMMIT"), ", ", env!("BUILT_TARGET"), ")");
 

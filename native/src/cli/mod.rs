@@ -14,6 +14,7 @@ pub mod markdown;
 pub mod npy;
 pub mod open;
 pub mod out;
+pub mod parse;
 pub mod progress;
 pub mod provenance;
 pub mod result_format;

@@ -16,6 +16,7 @@ mod short_help;
 mod store;
 mod tune;
 
+use crate::cli::parse;
 use crate::config;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::env;
@@ -101,7 +102,7 @@ impl Cli {
             true => short_help::shorten(Self::command()),
             false => Self::command(),
         };
-        let first = command.clone().get_matches_from(&arguments);
+        let first = parse::matches(command.clone(), arguments.iter().cloned())?;
         let matches = config::configured(command, arguments.into_iter(), first)?;
         Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
     }

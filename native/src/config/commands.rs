@@ -2,7 +2,7 @@
 
 use super::Layers;
 use super::keys::{Key, SECTIONS};
-use crate::cli::{open, out};
+use crate::cli::{open, out, parse};
 use clap::{ArgMatches, Command};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -45,8 +45,10 @@ pub fn configured(
     let mut unread = Vec::new();
     let command = at(command, &path, &mut |leaf| layers.apply(leaf, &mut unread));
     unread.retain(|(_, name)| !(written && TUNED.contains(&name.as_str())));
-    warn(&path.join(" "), unread);
-    Ok(command.get_matches_from(arguments))
+    if !CLIENTS.contains(&path[0].as_str()) {
+        warn(&path.join(" "), unread);
+    }
+    parse::matches(command, arguments)
 }
 
 /// Names of the command and its matches.

@@ -394,6 +394,45 @@ fn every_api_names_fields_without_effect() {
     }
 }
 
+/// Errors of types name those of JSON, not of Rust.
+#[test]
+fn wrong_types_are_named_in_the_words_of_json() {
+    let server = Server::start(&[]);
+    for (path, field, value, part) in [
+        ("/v1/chat/completions", "temperature", json!("hot"), "expected a number"),
+        (
+            "/v1/chat/completions",
+            "max_tokens",
+            json!(-1),
+            "expected a whole number that is not negative",
+        ),
+        (
+            "/v1/chat/completions",
+            "max_tokens",
+            json!("x"),
+            "expected a whole number that is not negative",
+        ),
+        ("/v1/chat/completions", "messages", json!(3), "expected an array"),
+        ("/v1/chat/completions", "stream_options", json!(3), "expected an object"),
+        ("/v1/completions", "seed", json!("x"), "expected a whole number"),
+        ("/v1/messages", "messages", json!([3]), "expected an object"),
+        ("/completion", "n_predict", json!("x"), "expected a whole number"),
+        ("/api/chat", "options", json!(3), "expected an object"),
+        ("/api/chat", "options", json!({"temperature": "hot"}), "expected a number"),
+    ] {
+        let mut body = ask("Hi!", json!({"prompt": "Hi", "max_tokens": 1, "model": "default"}));
+        if field == "n_predict" {
+            body.as_object_mut().unwrap().remove("max_tokens");
+        }
+        body[field] = value;
+        let reply = server.post(path, &body).is(400);
+        assert!(reply.body.contains(part), "{path} {field}: {}", reply.body);
+        for word in ["f32", "usize", "u64", "i64", "struct", "sequence", "map"] {
+            assert!(!reply.body.contains(word), "{path} {field}: {}", reply.body);
+        }
+    }
+}
+
 /// Settings of loading are the server's: a request that brings its own is answered, and they are named.
 #[test]
 fn settings_of_loading_are_hints() {

@@ -5,8 +5,9 @@ use crate::cli::args::HubArgs;
 use crate::cli::client::ServerArgs;
 use crate::cli::progress::Progress;
 use crate::cli::result_format::ResultFormat;
-use crate::cli::{human, out};
-use crate::models::store::{Store, StoredModel};
+use crate::cli::{human, out, suggest};
+use crate::config::ConfigArgs;
+use crate::models::store::{Removed, Store, StoredModel};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -57,13 +58,13 @@ pub struct RemoveArgs {
 #[command(after_help = "\
 Examples:
   wf-run ps
-  wf-run ps http://127.0.0.1:8080 --api-key KEY")]
+  wf-run ps localhost:8080 --api-key KEY")]
 pub struct PsArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// API key [default: $WF_API_KEY]
     #[arg(long, value_name = "KEY")]
-    api_key: Option<String>,
+    api_key: Vec<String>,
     /// List all models of the server
     #[arg(short, long)]
     all: bool,
@@ -89,6 +90,8 @@ pub struct RunArgs {
 }
 
 /// Runs `pull`.
+    _config: ConfigArgs,
+    #[command(flatten)]
 pub fn pull(args: &PullArgs) -> anyhow::Result<()> {
     let store = Store::from_env();
     let (name, progress) = (args.name.as_deref(), &mut Progress::default());
@@ -155,8 +158,8 @@ pub fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
 
 /// Runs `ps`.
 pub fn ps(args: &PsArgs) -> anyhow::Result<()> {
-    let key = args.api_key.clone().or_else(|| std::env::var("WF_API_KEY").ok());
-    let text = args.server.client()?.get("/v1/models", key.as_deref())?;
+    let key = args.api_key.first().map(String::as_str);
+    let text = args.server.client()?.get("/v1/models", key)?;
     let body: Value = serde_json::from_str(&text).context("the server's answer is not JSON")?;
     let models = body["data"].as_array().context("the server's answer has no list of models")?;
     let state = |model: &Value| model["status"]["value"].as_str().unwrap_or("loaded").to_string();

@@ -9,7 +9,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Commands that read no settings, or read them themselves.
-const OWN: [&str; 5] = ["serve", "run", "health", "completions", "check-grammars"];
+const OWN: [&str; 4] = ["serve", "run", "completions", "check-grammars"];
+/// Commands that ask a server. Its settings lead to it, so those that they do not have are no mistakes.
+const CLIENTS: [&str; 2] = ["ps", "health"];
 /// The section of settings that [`DecodeArgs`](super::DecodeArgs) merges itself.
 const DECODING: &str = "dlm";
 /// The command whose `--config` is the file that it writes, and the keys that it writes.

@@ -8,7 +8,7 @@ use crate::models::{self, Loaded, Opened, Placement};
 use std::ffi::OsStr;
 use wrinklefree::format::LoadOptions;
 use wrinklefree::model::{Model, Runtime};
-use wrinklefree::text::{ChatTemplate, EndReason, describe_end_tokens};
+use wrinklefree::text::ChatTemplate;
 
 /// Prints warnings on standard error.
 pub fn warn(warnings: &[String]) {
@@ -47,9 +47,6 @@ impl ModelArgs {
     pub fn open(&self, mtp: bool, runtime: &Runtime) -> anyhow::Result<Loaded> {
         let loaded = Loaded::open(&self.options(mtp), runtime, &mut Progress::default())?;
         warn(&loaded.warnings);
-        if loaded.end_tokens.iter().any(|end| end.reason != EndReason::Stated) {
-            out::note(describe_end_tokens(&loaded.end_tokens));
-        }
         Ok(loaded)
     }
 

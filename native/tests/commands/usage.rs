@@ -316,7 +316,9 @@ fn kernels_that_do_not_exist() {
     let ran: crate::common::Ran =
         wf_run(&args).env("WF_ISA", "mmx").output().expect("starts").into();
     // Every machine has this set; the unit test of the message has the sets of others.
-    ran.ends(2, &["WF_ISA=mmx is unknown: expected scalar, avx2", "; this machine has scalar"]);
+    let ran =
+        ran.ends(2, &["WF_ISA=mmx is unknown: expected scalar, avx2", "; this machine has scalar"]);
+    assert!(!ran.stderr.contains("simd128"), "a program has no sets of browsers: {}", ran.stderr);
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub mod provenance;
 pub mod result_format;
 pub mod session;
 pub mod signals;
+pub mod suggest;
 pub mod system;
 pub mod thinking;
 

@@ -3,6 +3,7 @@
 use super::args::ModelArgs;
 use super::out;
 use super::progress::Progress;
+use super::suggest::opening;
 use crate::models::chat_prompt::hears_system;
 use crate::models::{self, Loaded, Opened, Placement};
 use std::ffi::OsStr;
@@ -35,7 +36,7 @@ pub fn checkpoint(
     runtime: &Runtime,
 ) -> anyhow::Result<Opened> {
     let (progress, load) = (&mut Progress::default(), LoadOptions { mtp: true });
-    Ok(models::checkpoint(model, revision, Placement::Mapped, load, runtime, progress)?)
+    models::checkpoint(model, revision, Placement::Mapped, load, runtime, progress).map_err(opening)
 }
 
 impl ModelArgs {
@@ -45,7 +46,8 @@ impl ModelArgs {
     /// # Errors
     /// As [`Loaded::open`].
     pub fn open(&self, mtp: bool, runtime: &Runtime) -> anyhow::Result<Loaded> {
-        let loaded = Loaded::open(&self.options(mtp), runtime, &mut Progress::default())?;
+        let loaded = Loaded::open(&self.options(mtp), runtime, &mut Progress::default());
+        let loaded = loaded.map_err(opening)?;
         warn(&loaded.warnings);
         Ok(loaded)
     }
@@ -55,8 +57,8 @@ impl ModelArgs {
     /// # Errors
     /// If it cannot be found, read or run.
     pub fn open_weights(&self, runtime: &Runtime) -> anyhow::Result<(String, Model)> {
-        let opened = self.options(false).open_weights(runtime, &mut Progress::default())?;
-        let (name, model, warnings) = opened;
+        let opened = self.options(false).open_weights(runtime, &mut Progress::default());
+        let (name, model, warnings) = opened.map_err(opening)?;
         warn(&warnings);
         Ok((name, model))
     }

@@ -30,10 +30,10 @@ pub struct Cli {
     command: Command,
 }
 
-/// Version, commit and target.
 /// Name of the program.
 const PROGRAM: &str = "wf-run";
 
+/// Version, commit and target.
 const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILT_COMMIT"), ", ", env!("BUILT_TARGET"), ")");
 
@@ -65,6 +65,7 @@ enum Command {
     Chat(chat::Args),
     Serve(Box<serve::Args>),
     Pull(store::PullArgs),
+    Add(store::AddArgs),
     #[command(visible_alias = "ls")]
     List(store::ListArgs),
     Rm(store::RemoveArgs),
@@ -114,6 +115,7 @@ impl Cli {
             Command::Chat(args) => chat::run(args),
             Command::Serve(args) => serve::run(&args),
             Command::Pull(args) => store::pull(&args),
+            Command::Add(args) => store::add(&args),
             Command::List(args) => store::list(&args),
             Command::Rm(args) => store::remove(&args),
             Command::Ps(args) => store::ps(&args),

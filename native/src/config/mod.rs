@@ -243,16 +243,5 @@ fn unknown(keys: &[Key], section: &str, name: &str) -> String {
     }
 }
 
-fn did_you_mean(meant: Option<&str>) -> String {
-    meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default()
-}
-
-/// Returns the valid name that was probably meant.
-fn nearest<'a>(wrong: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let typos = |name: &&str| strsim::damerau_levenshtein(wrong, name);
-    let best = valid.min_by_key(typos)?;
-    (typos(&best) <= 1 + wrong.len() / 5).then_some(best)
-}
-
 #[cfg(test)]
 mod tests;

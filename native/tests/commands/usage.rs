@@ -45,13 +45,14 @@ fn the_documentation_lists_every_command() {
 }
 
 /// Commands with options, and the most lines that their short help has.
-const COMMANDS: [(&[&str], usize); 22] = [
+const COMMANDS: [(&[&str], usize); 23] = [
     (&[], 50),
     (&["generate"], 65),
     (&["chat"], 65),
     (&["serve"], 80),
     (&["health"], 25),
     (&["pull"], 20),
+    (&["add"], 20),
     (&["list"], 15),
     (&["rm"], 15),
     (&["ps"], 25),
@@ -233,13 +234,13 @@ const NONSENSE: &[(&[&str], &str)] = &[
     (&["chat", "--context-shift", "--decode-mode", "iterative"], "ar and verify"),
     (&["serve", "--port", "0", "--context-shift", "--decode-mode=greedy"], "ar and verify"),
     (&["completions", "nosh"], "nosh"),
-];
     (&["generate", "x", "-n", "0"], "'--max-tokens <N>': expected a whole number from 1"),
     (&["generate", "x", "-n", "many"], "expected a whole number, as in 4"),
     (&["generate", "x", "--threads=x"], "'--threads <N>': expected a whole number"),
     (&["generate", "x", "--factor", "x"], "'--factor <F>': expected a number, as in 0.5"),
     (&["bench", "--depth", "x"], "expected a whole number"),
     (&["ps", "--port", "x"], "'--port <PORT>': expected a whole number"),
+];
 
 #[test]
 fn nonsense_exits_with_2() {

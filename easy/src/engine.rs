@@ -3,7 +3,7 @@
 use crate::models::chat_prompt::today;
 use crate::models::engine::MAX_BATCH_TOKENS;
 #[cfg(feature = "grammar")]
-use crate::models::grammar::{Grammar, Grammars};
+use crate::models::grammar::{Grammar, Grammars, NOT_HELD};
 use crate::stream::{CancelHandle, Completion, Stream};
 use crate::worker::{Client, Command, Submission};
 use crate::{EngineBuilder, Error, GenerateOptions};
@@ -364,7 +364,12 @@ impl Engine {
             let (compiled, _) = grammars.compile_best_effort(schema).map_err(Error::Grammar)?;
             return Ok(Some(compiled.constraint));
         }
-        let compiled = grammars.compile(grammar).map_err(Error::Grammar)?;
+        let compiled = grammars.compile(grammar).map_err(|error| {
+            Error::Grammar(match error.starts_with(NOT_HELD) {
+                true => format!("{error}; the option `best_effort` does that"),
+                false => error,
+            })
+        })?;
         // A part that is not enforced would break the promise of the option.
         match compiled.warnings.is_empty() {
             true => Ok(Some(compiled.constraint)),

@@ -21,6 +21,8 @@ pub struct RequestFields {
     regex: Option<String>,
     #[cfg(feature = "grammar")]
     grammar: Option<String>,
+    #[cfg(feature = "grammar")]
+    best_effort: Option<bool>,
     #[serde(flatten)]
     sampling: Sampling,
     #[serde(flatten)]
@@ -58,6 +60,8 @@ impl TryFrom<RequestFields> for GenerateOptions {
         Ok(Self {
             #[cfg(feature = "grammar")]
             grammar: fields.take_grammar()?,
+            #[cfg(feature = "grammar")]
+            best_effort: fields.best_effort.unwrap_or(default.best_effort),
             max_tokens: fields.max_tokens,
             sampling: fields.sampling,
             stop: fields.stop,

@@ -2,15 +2,15 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PySet, PyString};
 use wrinklefree_easy::{Engine, Error, GenerateOptions, Message, Stream};
 
+/// Most characters of a value that an error shows.
+const SHOWN: usize = 60;
+
 /// A prompt: text, or token ids.
-#[derive(FromPyObject)]
 pub enum Prompt {
-    #[pyo3(transparent, annotation = "str")]
     Text(String),
-    #[pyo3(transparent, annotation = "Sequence[int]")]
     Tokens(Vec<u32>),
 }
 
@@ -24,6 +24,56 @@ impl Prompt {
     }
 }
 
+/// Reads a prompt.
+pub fn prompt(given: &Bound<'_, PyAny>) -> PyResult<Prompt> {
+    match given.cast::<PyString>() {
+        Ok(text) => Ok(Prompt::Text(text.extract()?)),
+        Err(_) => ids("prompt", "a text or token ids", given).map(Prompt::Tokens),
+    }
+}
+
+/// Reads the token ids of an argument.
+pub fn tokens(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    ids(argument, "token ids", given)
+}
+
+fn ids(argument: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    let refused = || {
+        let kind = given.get_type().name().map_or_else(|_| "this".into(), |name| name.to_string());
+        PyTypeError::new_err(format!("{argument}: expected {expected}, not {kind}"))
+    };
+    // Bytes and texts are sequences too, and sets have no order.
+    if given.is_instance_of::<PyString>()
+        || given.is_instance_of::<PyBytes>()
+        || given.is_instance_of::<PyByteArray>()
+        || given.is_instance_of::<PyDict>()
+        || given.is_instance_of::<PySet>()
+    {
+        return Err(refused());
+    }
+    let items = given.try_iter().map_err(|_| refused())?;
+    items.enumerate().map(|(index, item)| id(&item?, &format!("{argument}[{index}]"))).collect()
+}
+
+/// Reads the token id at a place.
+fn id(given: &Bound<'_, PyAny>, place: &str) -> PyResult<u32> {
+    match given.extract::<u32>() {
+        Ok(id) if !given.is_instance_of::<PyBool>() => Ok(id),
+        _ => {
+            let message = format!("{place}: {} is no token id", shown(given));
+            let number = given.is_instance_of::<PyInt>() && !given.is_instance_of::<PyBool>();
+            Err(if number { PyValueError::new_err(message) } else { PyTypeError::new_err(message) })
+        }
+    }
+}
+
+/// Returns the representation of a value in an error.
+fn shown(value: &Bound<'_, PyAny>) -> String {
+    let text = value.repr().map_or_else(|_| "a value".into(), |text| text.to_string());
+    let cut: String = text.chars().take(SHOWN).collect();
+    if cut.len() < text.len() { cut + "…" } else { cut }
+}
+
 /// Reads the options of a request. Besides the forms of JSON, `stop` may be one text, and
 /// `logit_bias` may be a dictionary.
 pub fn options(options: Option<&Bound<'_, PyDict>>) -> PyResult<GenerateOptions> {
@@ -35,17 +85,87 @@ pub fn options(options: Option<&Bound<'_, PyDict>>) -> PyResult<GenerateOptions>
         } else if value.is_instance_of::<PyString>() && name == "stop" {
             options.set_item(name, PyList::new(options.py(), [value])?)?;
         } else if let Ok(biases) = value.cast::<PyDict>() {
-            options.set_item(name, biases.items())?;
+            let pairs = biases.iter().map(|(token, bias)| pair(&token, &bias));
+            options.set_item(name, pairs.collect::<PyResult<Vec<_>>>()?)?;
         }
     }
+    read(options).map_err(|error| {
+        options.iter().find_map(|(name, value)| wrong_option(&name, &value)).unwrap_or(error)
+    })
+}
+
+/// Reads a pair of `logit_bias`. JSON has the ids of tokens as texts.
+fn pair(token: &Bound<'_, PyAny>, bias: &Bound<'_, PyAny>) -> PyResult<(u32, f32)> {
+    let text = token.extract::<String>().ok().and_then(|text| text.parse().ok());
+    let token = text.map_or_else(|| id(token, "logit_bias"), Ok)?;
+    let bias = bias.extract().map_err(|_| {
+        let message =
+            format!("logit_bias: expected a number for token {token}, not {}", shown(bias));
+        PyTypeError::new_err(message)
+    })?;
+    Ok((token, bias))
+}
+
+fn read(options: &Bound<'_, PyDict>) -> PyResult<GenerateOptions> {
     let read = pythonize::depythonize(options);
     read.map_err(|error| invalid(options.py(), "options", &error.into()))
 }
 
+/// Says what an option takes, if it is wrong by itself.
+fn wrong_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Option<PyErr> {
+    let py = name.py();
+    let read_alone = |value: &Bound<'_, PyAny>| {
+        let alone = PyDict::new(py);
+        alone.set_item(name, value)?;
+        read(&alone)
+    };
+    let error = read_alone(value).err()?.value(py).to_string();
+    if error.contains("there is no field") {
+        let message = format!("there is no option {name}: help(Engine.generate) lists them");
+        return Some(PyValueError::new_err(message));
+    }
+    if let Some(variant) = error.find("unknown variant") {
+        return Some(PyValueError::new_err(format!("{name}: {}", &error[variant..])));
+    }
+    let accepts = |value: Bound<'_, PyAny>| read_alone(&value).is_ok();
+    let list = PyList::empty(py).into_any();
+    let expected = if accepts(PyFloat::new(py, 0.5).into_any()) {
+        "a number"
+    } else if accepts(PyInt::new(py, 1).into_any()) {
+        "a whole number in range"
+    } else if accepts(PyBool::new(py, true).to_owned().into_any()) {
+        "True or False"
+    } else if accepts(list) {
+        if name.to_string() == "stop" {
+            "a text or texts"
+        } else {
+            "pairs of a token id and a number"
+        }
+    } else {
+        "a text"
+    };
+    let message = format!("{name}: expected {expected}, not {}", shown(value));
+    let number = value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>();
+    Some(match number && expected.contains("number") && !value.is_instance_of::<PyBool>() {
+        true => PyValueError::new_err(message),
+        false => PyTypeError::new_err(message),
+    })
+}
+
 /// Reads a conversation: a sequence of dictionaries with `role` and `content`.
 pub fn messages(messages: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
-    let read = pythonize::depythonize(messages);
-    read.map_err(|error| invalid(messages.py(), "messages", &error.into()))
+    let py = messages.py();
+    if messages.is_instance_of::<PyString>() || messages.is_instance_of::<PyDict>() {
+        let kind = messages.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "messages: expected a list of dictionaries with `role` and `content`, not {kind}"
+        )));
+    }
+    let read = |(index, message): (usize, PyResult<Bound<'_, PyAny>>)| {
+        let place = format!("messages[{index}]");
+        pythonize::depythonize(&message?).map_err(|error| invalid(py, &place, &error.into()))
+    };
+    messages.try_iter()?.enumerate().map(read).collect()
 }
 
 /// Returns an error of the same kind, which names the argument.

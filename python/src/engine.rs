@@ -1,7 +1,7 @@
 //! The engine's class.
 
-use crate::convert::{self, Prompt};
-use crate::errors::raised;
+use crate::convert;
+use crate::errors::{RequestError, raised};
 use crate::floats;
 use crate::output::Completion;
 use crate::process::ProcessOwned;
@@ -37,29 +37,34 @@ impl Engine {
 #[pymethods]
 impl Engine {
     /// Continues a prompt (text or token ids), as it is, to its end.
+    #[doc = include_str!("options.txt")]
     #[pyo3(signature = (prompt, **options))]
     fn generate(
         &self,
         py: Python<'_>,
-        prompt: Prompt,
+        prompt: &Bound<'_, PyAny>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Completion> {
+        let prompt = convert::prompt(prompt)?;
         stream::collect(py, self.start(py, options, |e, o| prompt.stream(e, o))?)
     }
 
     /// Continues a prompt (text or token ids), as it is, chunk by chunk.
+    #[doc = include_str!("options.txt")]
     #[pyo3(signature = (prompt, **options))]
     fn stream(
         &self,
         py: Python<'_>,
-        prompt: Prompt,
+        prompt: &Bound<'_, PyAny>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Stream> {
+        let prompt = convert::prompt(prompt)?;
         Ok(Stream::new(self.start(py, options, |e, o| prompt.stream(e, o))?))
     }
 
-    /// Answers a conversation: dictionaries with `role` and `content`. Options such as `enable_thinking`
-    /// and `thinking_budget` say whether the model thinks first; `reasoning` of the result has it.
+    /// Answers a conversation: dictionaries with `role` and `content`. `reasoning` of the result is what
+    /// the model thought before its answer.
+    #[doc = include_str!("options.txt")]
     #[pyo3(signature = (messages, **options))]
     fn chat(
         &self,
@@ -72,6 +77,7 @@ impl Engine {
     }
 
     /// Answers a conversation, chunk by chunk.
+    #[doc = include_str!("options.txt")]
     #[pyo3(signature = (messages, **options))]
     fn chat_stream(
         &self,
@@ -102,7 +108,12 @@ impl Engine {
     /// Computes the logits of the token that follows `tokens`: a float32 array of `vocab_size`
     /// values, which is the engine's own memory and may be changed. A call with one more token than
     /// the last one costs about one pass of one token.
-    fn logits<'py>(&self, py: Python<'py>, tokens: Vec<u32>) -> PyResult<Bound<'py, PyAny>> {
+    fn logits<'py>(
+        &self,
+        py: Python<'py>,
+        tokens: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let tokens = convert::tokens("tokens", tokens)?;
         let engine = self.engine.get()?.clone();
         floats::array(py, interruptible(py, move || engine.logits(&tokens))?)
     }
@@ -114,8 +125,13 @@ impl Engine {
     }
 
     /// Returns the text of token ids.
-    fn detokenize(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<String> {
-        let engine = self.engine.get()?;
+    fn detokenize(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<String> {
+        let (engine, tokens) = (self.engine.get()?, convert::tokens("tokens", tokens)?);
+        let vocab = engine.vocab_size();
+        if let Some(&id) = tokens.iter().find(|&&token| token as usize >= vocab) {
+            let message = format!("tokens: {id} is outside the vocabulary of {vocab} tokens");
+            return Err(RequestError::new_err(message));
+        }
         Ok(py.detach(|| engine.detokenize(&tokens)))
     }
 

@@ -23,10 +23,10 @@ pub fn load(
     py: Python<'_>,
     model: Option<PathBuf>,
     revision: &str,
-    threads: Option<usize>,
+    threads: Option<i64>,
     pinned: bool,
-    context: Option<usize>,
-    max_sequences: Option<usize>,
+    context: Option<i64>,
+    max_sequences: Option<i64>,
     kv_dtype: &str,
     logits: &str,
     activations: &str,
@@ -63,12 +63,12 @@ pub fn load(
 fn number(
     name: &str,
     builder: EngineBuilder,
-    given: Option<usize>,
+    given: Option<i64>,
     set: impl FnOnce(EngineBuilder, usize) -> EngineBuilder,
 ) -> PyResult<EngineBuilder> {
-    match given {
-        None => Ok(builder),
-        Some(0) => Err(PyValueError::new_err(format!("{name} must be at least 1"))),
-        Some(number) => Ok(set(builder, number)),
+    let Some(number) = given else { return Ok(builder) };
+    match usize::try_from(number) {
+        Ok(number) if number > 0 => Ok(set(builder, number)),
+        _ => Err(PyValueError::new_err(format!("{name} must be at least 1, but is {number}"))),
     }
 }

@@ -1,7 +1,18 @@
 //! Outputs of requests.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use wrinklefree_easy::{self as easy, FinishReason, Sampled};
+
+/// Names of the reasons for an end.
+const REASONS: [&str; 3] = ["stop", "length", "cancelled"];
+
+/// A token and its log-probability.
+type Scored = (u32, f32);
+
+/// The fields of a [`Completion`] in the order of its constructor.
+type CompletionFields =
+    (String, Vec<u32>, Option<Vec<f32>>, Vec<Vec<Scored>>, &'static str, usize, usize, usize);
 
 /// Returns the name of a reason, as in the npm package and in OpenAI's API.
 fn reason(reason: FinishReason) -> &'static str {
@@ -10,6 +21,14 @@ fn reason(reason: FinishReason) -> &'static str {
         FinishReason::Cancelled => "cancelled",
         _ => "stop",
     }
+}
+
+/// Returns the reason of this name.
+fn known_reason(name: &str) -> PyResult<&'static str> {
+    let known = REASONS.into_iter().find(|known| *known == name);
+    known.ok_or_else(|| {
+        PyValueError::new_err(format!("finish_reason: {name:?} is none of {}", REASONS.join(", ")))
+    })
 }
 
 /// A part of an output.
@@ -90,6 +109,45 @@ pub struct Completion {
 
 #[pymethods]
 impl Completion {
+    /// Makes a completion of its parts, which unpickling does.
+    #[new]
+    #[allow(clippy::too_many_arguments, reason = "one for each attribute in Python")]
+    fn restore(
+        text: String,
+        tokens: Vec<u32>,
+        logprobs: Option<Vec<f32>>,
+        top_logprobs: Vec<Vec<Scored>>,
+        finish_reason: &str,
+        prompt_tokens: usize,
+        cached_tokens: usize,
+        passes: usize,
+    ) -> PyResult<Self> {
+        let finish_reason = known_reason(finish_reason)?;
+        Ok(Self {
+            text,
+            tokens,
+            logprobs,
+            top_logprobs,
+            finish_reason,
+            prompt_tokens,
+            cached_tokens,
+            passes,
+        })
+    }
+
+    fn __getnewargs__(&self) -> CompletionFields {
+        (
+            self.text.clone(),
+            self.tokens.clone(),
+            self.logprobs.clone(),
+            self.top_logprobs.clone(),
+            self.finish_reason,
+            self.prompt_tokens,
+            self.cached_tokens,
+            self.passes,
+        )
+    }
+
     fn __str__(&self) -> &str {
         &self.text
     }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +114,26 @@ def test_log_probabilities(engine: Engine) -> None:
     assert engine.generate("Once upon", max_tokens=1).logprobs is None
 
 
+def test_completions_are_pickled_and_copied(engine: Engine) -> None:
+    output = engine.generate("Once upon", temperature=0, max_tokens=3, logprobs=1)
+    for other in (pickle.loads(pickle.dumps(output)), copy.deepcopy(output)):
+        for name in (name for name in dir(output) if not name.startswith("_")):
+            assert getattr(other, name) == getattr(output, name), name
+        assert type(other) is wrinklefree.Completion and other.tokens == output.tokens
+    with pytest.raises(ValueError, match="finish_reason: \"tired\" is none of stop, length"):
+        wrinklefree.Completion("", [], None, [], "tired", 0, 0, 0)  # type: ignore[arg-type]
+
+
+def test_the_help_lists_all_options() -> None:
+    stub = Path(wrinklefree.__file__).with_name("_native.pyi").read_text(encoding="utf-8")
+    options = stub.split("class _Options")[1].split("@type_check_only")[0]
+    names = re.findall(r"^    (\w+):", options, re.MULTILINE)
+    assert len(names) > 30
+    for method in (Engine.generate, Engine.stream, Engine.chat, Engine.chat_stream):
+        listed = re.findall(r"`(\w+)`", method.__doc__ or "")
+        assert not set(names) - set(listed), method
+
+
 def test_outputs_keep_to_a_schema(engine: Engine) -> None:
     schema = {
         "type": "object",
@@ -121,6 +144,9 @@ def test_outputs_keep_to_a_schema(engine: Engine) -> None:
     answer = json.loads(engine.generate(PROMPT, json_schema=schema, temperature=0).text)
     assert answer["animal"] in ("fox", "owl") and isinstance(answer["brave"], bool)
     assert engine.generate(PROMPT, regex="[ab]{3}").text.strip("ab") == ""
+    unique = {"type": "array", "uniqueItems": True, "maxItems": 2, "items": {"enum": [7]}}
+    kept = engine.generate(PROMPT, json_schema=unique, best_effort=True, temperature=0)
+    assert set(json.loads(kept.text)) <= {7}
 
 
 def test_stop_texts_and_biases(engine: Engine) -> None:
@@ -129,9 +155,10 @@ def test_stop_texts_and_biases(engine: Engine) -> None:
     for stop in (word, [word]):
         cut = engine.generate("Once upon a time", temperature=0, max_tokens=16, stop=stop)
         assert cut.text == whole.text[: whole.text.index(word)] and cut.finish_reason == "stop"
-    for bias in ({whole.tokens[0]: float("-inf")}, [(whole.tokens[0], -100.0)]):
+    first = whole.tokens[0]
+    for bias in ({first: float("-inf")}, {str(first): -100.0}, [(first, -100.0)]):
         other = engine.generate("Once upon a time", temperature=0, max_tokens=1, logit_bias=bias)
-        assert other.tokens != whole.tokens[:1]
+        assert other.tokens != [first]
 
 
 def test_decode_modes_are_options(engine: Engine) -> None:
@@ -143,9 +170,27 @@ def test_decode_modes_are_options(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"temperatur": 0}, ValueError, "no field `temperatur`"),
-        ({"max_tokens": "many"}, TypeError, "options: "),
-        ({"decode_mode": "fast"}, ValueError, "unknown variant `fast`"),
+        ({"temperatur": 0}, ValueError, "there is no option temperatur: help"),
+        ({"max_tokens": "many"}, TypeError, "max_tokens: expected a whole number in range, not 'many'"),
+        ({"max_tokens": -1}, ValueError, "max_tokens: expected a whole number in range, not -1"),
+        ({"max_tokens": 2**70}, ValueError, "max_tokens: expected a whole number in range"),
+        ({"top_k": 1.5}, ValueError, "top_k: expected a whole number in range, not 1.5"),
+        ({"temperature": "hot"}, TypeError, "temperature: expected a number, not 'hot'"),
+        ({"top_p": [1]}, TypeError, "top_p: expected a number, not \\[1\\]"),
+        ({"draft_length": 0}, ValueError, "draft_length: expected a whole number in range, not 0"),
+        ({"seed": -1}, ValueError, "seed: expected a whole number in range, not -1"),
+        ({"stop": 3}, TypeError, "stop: expected a text or texts, not 3"),
+        ({"regex": 3}, TypeError, "regex: expected a text, not 3"),
+        ({"sub_block_cache": "yes"}, TypeError, "sub_block_cache: expected True or False"),
+        ({"logit_bias": {"fox": 1}}, TypeError, "logit_bias: 'fox' is no token id"),
+        ({"logit_bias": {3: "x"}}, TypeError, "logit_bias: expected a number for token 3, not 'x'"),
+        ({"logit_bias": 3}, TypeError, "logit_bias: expected pairs of a token id and a number"),
+        ({"decode_mode": "fast"}, ValueError, "decode_mode: unknown variant `fast`, expected one of"),
+        (
+            {"json_schema": {"type": "array", "uniqueItems": True}},
+            wrinklefree.RequestError,
+            "no grammar can hold `uniqueItems` at `#`: leave it out; the option `best_effort`",
+        ),
         ({"regex": "a", "grammar": 'start: "a"'}, ValueError, "exclude each other"),
         ({"regex": "("}, wrinklefree.RequestError, "the grammar cannot be used"),
     ],
@@ -161,16 +206,36 @@ def test_bad_requests_are_refused(engine: Engine) -> None:
     for prompt in ([], [engine.vocab_size], "word " * engine.context):
         with pytest.raises(wrinklefree.RequestError):
             engine.generate(prompt)
-    with pytest.raises(TypeError):
-        engine.generate(3)  # type: ignore[arg-type]
+    for wrong, message in [
+        (3, "prompt: expected a text or token ids, not int"),
+        (b"Once", "prompt: expected a text or token ids, not bytes"),
+        (bytearray(b"Once"), "prompt: expected a text or token ids, not bytearray"),
+        ({1: 2}, "prompt: expected a text or token ids, not dict"),
+        ([1, "x"], "prompt\\[1\\]: 'x' is no token id"),
+        ([1.0], "prompt\\[0\\]: 1.0 is no token id"),
+        ([True], "prompt\\[0\\]: True is no token id"),
+        (None, "prompt: expected a text or token ids, not NoneType"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            engine.generate(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="prompt\\[0\\]: -1 is no token id"):
+        engine.generate([-1])
+    with pytest.raises(TypeError, match="tokens: expected token ids, not str"):
+        engine.detokenize("Once")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="tokens\\[1\\]: -5 is no token id"):
+        engine.logits([1, -5])
+    with pytest.raises(wrinklefree.RequestError, match="tokens: 99999 is outside the vocabulary of"):
+        engine.detokenize([1, 99999])
     with pytest.raises(wrinklefree.RequestError, match="messages is empty"):
         engine.chat([])
     with pytest.raises(wrinklefree.RequestError, match=r"messages\[0\].role: unknown role `robot`"):
         engine.chat([{"role": "robot", "content": "Hello"}])
     with pytest.raises(wrinklefree.RequestError, match="a plain prompt has no thinking"):
         engine.generate("Once", enable_thinking=False)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="messages: .*missing field `content`"):
+    with pytest.raises(ValueError, match="messages\\[0\\]: .*missing field `content`"):
         engine.chat([{"role": "user"}])
+    with pytest.raises(TypeError, match="messages: expected a list of dictionaries"):
+        engine.chat("Hello")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="pooling: \"max\" is none of mean, last"):
         engine.embed("fox", pooling="max")  # type: ignore[arg-type]
     assert issubclass(wrinklefree.RequestError, wrinklefree.Error)
@@ -185,8 +250,9 @@ def test_models_that_are_not_there(tmp_path: Path) -> None:
         wrinklefree.load(str(broken))
     with pytest.raises(ValueError, match="kv_dtype: \"f8\" is none of f32"):
         wrinklefree.load(kv_dtype="f8")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="threads must be at least 1"):
-        wrinklefree.load(threads=0)
+    for threads in (0, -3):
+        with pytest.raises(ValueError, match=f"threads must be at least 1, but is {threads}"):
+            wrinklefree.load(threads=threads)
 
 
 def test_a_long_context_warns() -> None:

@@ -35,14 +35,22 @@ class _Options(TypedDict, total=False):
     json_schema: Mapping[str, Any] | bool | None
     regex: str | None
     grammar: str | None
+    best_effort: bool | None
     temperature: float | None
     top_k: int | None
     top_p: float | None
     min_p: float | None
+    typical_p: float | None
+    top_n_sigma: float | None
+    xtc_probability: float | None
+    xtc_threshold: float | None
+    mirostat: Literal[0, 1, 2] | None
+    mirostat_tau: float | None
+    mirostat_eta: float | None
     repetition_penalty: float | None
     frequency_penalty: float | None
     presence_penalty: float | None
-    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] | None
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Sequence[tuple[int, float]] | None
     seed: int | None
     decode_mode: Literal["auto", "ar", "greedy", "iterative", "adaptive", "verify"] | None
     draft: Literal["denoise", "ngram", "mtp"] | None
@@ -102,6 +110,29 @@ class Chunk:
 
 @final
 class Completion:
+    def __new__(
+        cls,
+        text: str,
+        tokens: Sequence[int],
+        logprobs: Sequence[float] | None,
+        top_logprobs: Sequence[Sequence[tuple[int, float]]],
+        finish_reason: Literal["stop", "length", "cancelled"],
+        prompt_tokens: int,
+        cached_tokens: int,
+        passes: int,
+    ) -> Self: ...
+    def __getnewargs__(
+        self,
+    ) -> tuple[
+        str,
+        list[int],
+        list[float] | None,
+        list[list[tuple[int, float]]],
+        Literal["stop", "length", "cancelled"],
+        int,
+        int,
+        int,
+    ]: ...
     @property
     def text(self) -> str: ...
     @property

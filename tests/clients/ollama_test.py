@@ -86,8 +86,8 @@ class Ollama(unittest.TestCase):
         self.assertEqual(caught.exception.status_code, 404)
         self.assertIn("llama3", caught.exception.error)
         with self.assertRaises(ollama.ResponseError) as caught:
-            chat(options={"num_thread": 4})
-        self.assertIn("num_thread", caught.exception.error)
+            chat(options={"repeat_last_n": 4})
+        self.assertIn("repeat_last_n", caught.exception.error)
 
 
 if __name__ == "__main__":

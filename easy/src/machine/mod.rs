@@ -8,4 +8,4 @@ mod threads;
 pub use memory::{
     LimitedBy, MemoryLeft, free_memory, free_swap, memory_left, peak_memory, resident_memory,
 };
-pub use threads::{MachineError, Threads, all_cores, available, kernels, runtime};
+pub use threads::{MachineError, Threads, all_cores, available, kernels, native, runtime};

@@ -42,13 +42,19 @@ impl std::error::Error for MachineError {}
 
 /// Returns the message for a name that no kernel set has, on a machine that can run the sets `here`.
 fn unknown_isa(name: &str, here: &[&str]) -> String {
-    let (all, here) = (Isa::ALL.map(Isa::name).join(", "), here.join(", "));
+    let (all, here) = (native().collect::<Vec<_>>().join(", "), here.join(", "));
     format!("{WF_ISA}={name} is unknown: expected {all}; this machine has {here}")
 }
 
 /// Returns the message for a kernel set that is none of those that the machine can run, `here`.
 fn unavailable_isa(name: &str, here: &[&str]) -> String {
     format!("{WF_ISA}={name} is not available here: this machine has {}", here.join(", "))
+}
+
+/// Returns the names of the kernel sets that a program can have: not those of WebAssembly.
+pub fn native() -> impl Iterator<Item = &'static str> {
+    let native = |isa: &Isa| !matches!(isa, Isa::Simd128 | Isa::RelaxedSimd);
+    Isa::ALL.into_iter().filter(native).map(Isa::name)
 }
 
 /// Returns the names of the kernel sets that this machine can run.
@@ -173,7 +179,7 @@ mod tests {
             let unknown = unknown_isa("mmx", here);
             let expected = format!(
                 "WF_ISA=mmx is unknown: expected scalar, avx2, avxvnni, avx512, amx, neon, dotprod, \
-                 i8mm, simd128, relaxed-simd; this machine has {list}"
+                 i8mm; this machine has {list}"
             );
             assert_eq!(unknown, expected);
             let unavailable = unavailable_isa("relaxed-simd", here);

@@ -6,6 +6,8 @@ use super::default_model::{DEFAULT_MODEL, DEFAULT_NAME};
 use super::hub::{self, HubId};
 use super::mapped::{self, Files, Mapped};
 use super::model_files::{self, Wanted, select};
+#[cfg(feature = "hub")]
+use super::store::is_elsewhere;
 use super::{OpenError, Progress};
 use crate::machine;
 use anyhow::Context;
@@ -76,12 +78,16 @@ pub fn open(
 ) -> Result<Source, OpenError> {
     let Some(model) = model else { return embedded() };
     let path = Path::new(model);
-    let opened = match path.is_dir() {
-        true => directory(path, placement),
-        false if path.exists() => file(path, placement),
-        false => return from_hub(&model.to_string_lossy(), revision, placement, progress),
-    };
-    opened.map_err(|cause| OpenError::Files { model: model.to_string_lossy().into(), cause })
+    if !path.exists() {
+        return from_hub(&model.to_string_lossy(), revision, placement, progress);
+    }
+    on_disk(path, placement)
+        .map_err(|cause| OpenError::Files { model: model.to_string_lossy().into(), cause })
+}
+
+/// Opens a directory or a file.
+fn on_disk(path: &Path, placement: Placement) -> anyhow::Result<Source> {
+    if path.is_dir() { directory(path, placement) } else { file(path, placement) }
 }
 
 /// Opens the only model of a directory.
@@ -101,7 +107,14 @@ fn from_hub(
     progress: &mut dyn Progress,
 ) -> Result<Source, OpenError> {
     let named = super::store::Store::from_env().id_of(model);
-    let named = named.map_err(|cause| OpenError::Files { model: model.into(), cause })?;
+    let failed = |cause| OpenError::Files { model: model.into(), cause };
+    let named = named.map_err(failed)?;
+    if let Some(path) = named.as_deref().filter(|id| is_elsewhere(id)) {
+        let opened = on_disk(Path::new(path), placement);
+        return opened
+            .with_context(|| format!("the name {model} of the store stands for {path}"))
+            .map_err(failed);
+    }
     let id = HubId::parse(named.as_deref().unwrap_or(model)).ok_or_else(|| OpenError::NotFound {
         model: model.into(),
         hub: "it is no hub id (org/name, org/name:QUANT or org/name/file.gguf) and no name of the \
@@ -109,8 +122,7 @@ fn from_hub(
     })?;
     let fetched = hub::fetch(&id, revision, progress)
         .map_err(|cause| OpenError::Download { model: model.into(), cause })?;
-    files(Path::new(model), fetched, placement)
-        .map_err(|cause| OpenError::Files { model: model.into(), cause })
+    files(Path::new(model), fetched, placement).map_err(failed)
 }
 
 /// This build cannot download.

@@ -22,7 +22,8 @@ const REPOSITORY: &str = "models--";
 /// A model on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredModel {
-    /// Hub id, or the name of the file or folder.
+    /// Hub id, or the name of the file or folder. Of a model elsewhere on disk, which has a short name only,
+    /// the path.
     pub id: String,
     /// The id with the name of the file, if the model is the only one of a repository and one file.
     file: Option<String>,
@@ -34,6 +35,15 @@ pub struct StoredModel {
     pub bytes: u64,
     /// Time of the latest change of a file.
     pub modified: Option<SystemTime>,
+}
+
+/// What [`Store::remove`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// Files of this many bytes were deleted.
+    Files(u64),
+    /// Short names were removed. The files at this path are not the store's and stay.
+    Names(PathBuf),
 }
 
 /// The local store of models.
@@ -154,12 +164,39 @@ impl Store {
         for (name, id) in self.names()? {
             if let Some(model) = models.iter_mut().find(|model| model.is(&id)) {
                 model.names.push(name);
+            } else if is_elsewhere(&id) {
+                let path = Path::new(&id);
+                // What is gone is listed too, so that its name can be removed.
+                let model = model_at(path).unwrap_or_else(|| StoredModel::new(&id, path, &[]));
+                models.push(StoredModel { names: vec![name], ..model });
             }
         }
+        models.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(models)
     }
 
-    /// Returns the hub id that a short name stands for.
+    /// Gives a model elsewhere on disk a short name, without a copy. Returns its path.
+    ///
+    /// # Errors
+    /// If the path has no model, or the name is invalid.
+    pub fn add(&self, path: &Path, name: &str) -> anyhow::Result<PathBuf> {
+        check_name(name)?;
+        let shown = path.display();
+        let path = located(path).with_context(|| format!("cannot find {shown}"))?;
+        let id = path.to_str().with_context(|| format!("{shown} is not UTF-8: rename it"))?;
+        ensure!(
+            model_at(&path).is_some(),
+            "{shown} is no model: expected a .gguf or .safetensors file, or a folder with one model"
+        );
+        let mut names = self.names()?;
+        names.insert(name.into(), id.into());
+        fs::create_dir_all(&self.cache)
+            .with_context(|| format!("cannot write in {}", self.cache.display()))?;
+        self.write_names(&names)?;
+        Ok(path)
+    }
+
+    /// Returns the hub id, or the path, that a short name stands for.
     ///
     /// # Errors
     /// If the file of names cannot be used.
@@ -215,17 +252,26 @@ impl Store {
         Ok(id)
     }
 
-    /// Deletes a model, which an id or a short name names, with all its short names. Returns the bytes
-    /// that its files had.
+    /// Deletes a model, which an id or a short name names, with all its short names. Of a model elsewhere on
+    /// disk, only the names are removed.
     ///
     /// # Errors
     /// If the store has no such model, or a file cannot be deleted.
-    pub fn remove(&self, name: &str) -> anyhow::Result<u64> {
+    pub fn remove(&self, name: &str) -> anyhow::Result<Removed> {
         let models = self.list()?;
         let named = |model: &&StoredModel| model.is(name) || model.names.iter().any(|n| n == name);
         let Some(model) = models.iter().find(named) else {
             bail!("the store {} has no model {name}", self.cache.display());
         };
+        let forget = || {
+            let mut names = self.names()?;
+            names.retain(|_, id| !model.is(id));
+            self.write_names(&names)
+        };
+        if is_elsewhere(&model.id) {
+            forget()?;
+            return Ok(Removed::Names(model.path.clone()));
+        }
         let repo: Vec<&str> = model.id.splitn(3, '/').collect();
         ensure!(repo.len() >= 2, "{name} is no model of the hub: delete {}", model.path.display());
         let repo = repo[..2].join("/");
@@ -238,10 +284,8 @@ impl Store {
             _ => repository.remove_file(&model.path),
         }
         .with_context(|| format!("cannot delete {}", model.path.display()))?;
-        let mut names = self.names()?;
-        names.retain(|_, id| !model.is(id));
-        self.write_names(&names)?;
-        Ok(model.bytes)
+        forget()?;
+        Ok(Removed::Files(model.bytes))
     }
 
     /// Reads the short names and the ids that they stand for.
@@ -266,6 +310,31 @@ impl Store {
         let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path));
         written.with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Returns true if a short name stands for a path, and not for a hub id.
+pub(super) fn is_elsewhere(id: &str) -> bool {
+    Path::new(id).is_absolute()
+}
+
+/// Returns the model that a path names: a file, or a folder with one.
+fn model_at(path: &Path) -> Option<StoredModel> {
+    let id = path.to_str()?;
+    if path.is_dir() {
+        let mut models = of_files(id, path, &files_in(path));
+        let only = models.pop().filter(|model| models.is_empty() && model.path == path);
+        return only.map(|model| StoredModel { file: None, ..model });
+    }
+    of_file(id, path)
+}
+
+/// Returns the absolute path without links, in the form that users know.
+fn located(path: &Path) -> io::Result<PathBuf> {
+    // Windows' own canonical form (`\\?\C:\…`) is not what other programs accept.
+    if cfg!(windows) {
+        return path.metadata().and_then(|_| std::path::absolute(path));
+    }
+    path.canonicalize()
 }
 
 /// Checks a short name: it must not look like a path or a hub id.
@@ -335,13 +404,45 @@ mod tests {
         let names = [("small".to_string(), "org/two/m-Q4.gguf".to_string())];
         store.write_names(&names.into()).expect("written");
         assert_eq!(store.list().expect("read")[0].names, ["small"]);
-        assert_eq!(store.remove("small").expect("removed"), 4);
+        assert_eq!(store.remove("small").expect("removed"), Removed::Files(4));
         assert_eq!(ids(folder.path()), ["org/two"], "the only file needs no name");
         assert_eq!(store.id_of("small").expect("read"), None);
-        assert_eq!(store.remove("org/two/m-Q8.gguf").expect("removed"), 4);
+        assert_eq!(store.remove("org/two/m-Q8.gguf").expect("removed"), Removed::Files(4));
         assert!(!folder.path().join("models--org--two").exists());
         let error = store.remove("small").expect_err("it is gone").to_string();
         assert!(error.contains("has no model small"), "{error}");
+    }
+
+    #[test]
+    fn files_elsewhere_get_names_and_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().canonicalize().expect("there").join(name);
+        let store = Store { cache: at("cache") };
+        for name in ["x.gguf", "notes.txt", "one/model.safetensors", "one/config.json"] {
+            write(at(name));
+        }
+        for name in ["two/a.gguf", "two/b.gguf"] {
+            write(at(name));
+        }
+        store.add(&at("x.gguf"), "x").expect("a file");
+        store.add(&at("one"), "one").expect("a folder");
+        store.add(&at("one"), "uno").expect("another name");
+        let listed = store.list().expect("read");
+        let named: Vec<_> =
+            listed.iter().map(|m| (m.path.clone(), m.names.join(" "), m.bytes)).collect();
+        assert_eq!(named, [(at("one"), "one uno".into(), 8), (at("x.gguf"), "x".into(), 4)]);
+        assert_eq!(store.id_of("x").expect("read").as_deref(), at("x.gguf").to_str());
+        for wrong in ["notes.txt", "two", "nothing"] {
+            let error = store.add(&at(wrong), "y").expect_err(wrong).to_string();
+            assert!(error.contains(wrong), "{error}");
+        }
+        store.add(&at("x.gguf"), "a/b").expect_err("no name");
+        assert_eq!(store.remove("uno").expect("removed"), Removed::Names(at("one")));
+        assert_eq!(store.id_of("one").expect("read"), None, "all names of a model");
+        assert!(at("one/model.safetensors").exists());
+        fs::remove_file(at("x.gguf")).expect("deleted");
+        assert_eq!(store.list().expect("read")[0].names, ["x"], "what is gone is listed");
+        assert_eq!(store.remove("x").expect("removed"), Removed::Names(at("x.gguf")));
     }
 
     #[test]

@@ -52,6 +52,11 @@ impl Row {
         (squares / (self.samples.len().max(2) - 1) as f64).sqrt()
     }
 
+    /// Standard deviation of the samples as a share of their mean.
+    pub fn spread(&self) -> f64 {
+        self.deviation() / self.mean()
+    }
+
     /// Bytes of weights that a decoded token reads.
     pub fn bytes_per_token(&self) -> usize {
         self.work.iter().map(|work| work.bytes).sum()

@@ -6,6 +6,9 @@ use super::speed::Row;
 use crate::cli::{human, kernels};
 use serde_json::{Value, json};
 
+/// Largest share of the mean that the standard deviation may be for a speed to say something.
+const LARGEST_SPREAD: f64 = 0.1;
+
 impl Record for Row {
     const COLUMNS: &[&str] = &["model", "size:", "params:", "backend", "threads:", "test", "t/s:"];
 
@@ -64,6 +67,15 @@ impl Record for Row {
                 reached.collect::<String>(),
             );
         }
+        for row in rows.iter().filter(|row| row.spread() > LARGEST_SPREAD) {
+            text += &format!(
+                "\n{}, {}: the repetitions differ by ± {:.0} %, so this speed says little: other \
+                 programs disturb it; try again on a quiet machine, or with a larger -r\n",
+                row.test.name(),
+                row.threads_label(),
+                row.spread() * 100.0
+            );
+        }
         text + &roofline::summary(rows)
     }
 }
@@ -91,6 +103,15 @@ mod tests {
             "\n2 threads can read 10.0 GB/s; a token reads 0.500 GB of weights: at most 20.0 t/s; \
              tg128 reaches 0.50 of it\n"
         ));
+    }
+
+    #[test]
+    fn speeds_that_say_little_are_named() {
+        let noisy = Row { samples: vec![5.0, 10.0, 15.0], ..row(Kind::Generate, 128) };
+        let text = Report::text(Format::Md, [row(Kind::Prompt, 512), noisy]);
+        let warning =
+            "\ntg128, 2 threads: the repetitions differ by ± 50 %, so this speed says little";
+        assert!(text.contains(warning) && !text.contains("pp512, 2 threads:"), "{text}");
     }
 
     #[test]

@@ -12,9 +12,7 @@ pub fn why(isa: Isa) -> &'static str {
 
 /// Parses the name of an instruction set that programs can have, or `all`.
 pub fn name_parser() -> PossibleValuesParser {
-    let native = |isa: &Isa| !matches!(isa, Isa::Simd128 | Isa::RelaxedSimd);
-    let names = Isa::ALL.into_iter().filter(native).map(Isa::name);
-    PossibleValuesParser::new(["all"].into_iter().chain(names))
+    PossibleValuesParser::new(["all"].into_iter().chain(machine::native()))
 }
 
 /// Returns the kernels of these instruction sets, the narrowest first; those of all sets of this machine for

@@ -14,11 +14,13 @@ pub mod markdown;
 pub mod npy;
 pub mod open;
 pub mod out;
+pub mod parse;
 pub mod progress;
 pub mod provenance;
 pub mod result_format;
 pub mod session;
 pub mod signals;
+pub mod suggest;
 pub mod system;
 pub mod thinking;
 

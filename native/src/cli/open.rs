@@ -3,12 +3,13 @@
 use super::args::ModelArgs;
 use super::out;
 use super::progress::Progress;
+use super::suggest::opening;
 use crate::models::chat_prompt::hears_system;
 use crate::models::{self, Loaded, Opened, Placement};
 use std::ffi::OsStr;
 use wrinklefree::format::LoadOptions;
 use wrinklefree::model::{Model, Runtime};
-use wrinklefree::text::{ChatTemplate, EndReason, describe_end_tokens};
+use wrinklefree::text::ChatTemplate;
 
 /// Prints warnings on standard error.
 pub fn warn(warnings: &[String]) {
@@ -35,7 +36,7 @@ pub fn checkpoint(
     runtime: &Runtime,
 ) -> anyhow::Result<Opened> {
     let (progress, load) = (&mut Progress::default(), LoadOptions { mtp: true });
-    Ok(models::checkpoint(model, revision, Placement::Mapped, load, runtime, progress)?)
+    models::checkpoint(model, revision, Placement::Mapped, load, runtime, progress).map_err(opening)
 }
 
 impl ModelArgs {
@@ -45,11 +46,9 @@ impl ModelArgs {
     /// # Errors
     /// As [`Loaded::open`].
     pub fn open(&self, mtp: bool, runtime: &Runtime) -> anyhow::Result<Loaded> {
-        let loaded = Loaded::open(&self.options(mtp), runtime, &mut Progress::default())?;
+        let loaded = Loaded::open(&self.options(mtp), runtime, &mut Progress::default());
+        let loaded = loaded.map_err(opening)?;
         warn(&loaded.warnings);
-        if loaded.end_tokens.iter().any(|end| end.reason != EndReason::Stated) {
-            out::note(describe_end_tokens(&loaded.end_tokens));
-        }
         Ok(loaded)
     }
 
@@ -58,8 +57,8 @@ impl ModelArgs {
     /// # Errors
     /// If it cannot be found, read or run.
     pub fn open_weights(&self, runtime: &Runtime) -> anyhow::Result<(String, Model)> {
-        let opened = self.options(false).open_weights(runtime, &mut Progress::default())?;
-        let (name, model, warnings) = opened;
+        let opened = self.options(false).open_weights(runtime, &mut Progress::default());
+        let (name, model, warnings) = opened.map_err(opening)?;
         warn(&warnings);
         Ok((name, model))
     }

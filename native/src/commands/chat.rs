@@ -6,6 +6,7 @@ mod settings;
 
 use crate::cli::answer_format::AnswerFormat;
 use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
+use crate::cli::atomic_file::Draft;
 use crate::cli::exit::Exit;
 use crate::cli::session::Answer;
 use crate::cli::thinking::{AnswerView, Thinking};
@@ -13,18 +14,19 @@ use crate::cli::{human, out, signals};
 use crate::config::{DecodeArgs, DryArgs};
 use crate::machine;
 use crate::models::{Loaded, grammar};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use conversation::{Conversation, Length};
 use input::{HELP, Input, Lines};
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
 use settings::ChatSettings;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use wrinklefree::engine::FinishReason;
 use wrinklefree::settings::{Reasoning, Sampling};
+use wrinklefree::text::Message;
 
 /// Talk with a model
 ///
@@ -219,21 +221,28 @@ fn answer(conversation: &mut Conversation, text: Option<String>) -> anyhow::Resu
     Ok(answer)
 }
 
-/// Writes the conversation to a file that does not exist yet.
+/// Writes the conversation to a file. One that holds a conversation is replaced, no other.
 fn save(conversation: &Conversation, path: &Path) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(&conversation.messages)? + "\n";
-    let write =
-        || OpenOptions::new().write(true).create_new(true).open(path)?.write_all(json.as_bytes());
-    write().with_context(|| format!("cannot write {}", path.display()))
+    if path.is_file() && read(path).is_err() {
+        bail!("{} exists and is no conversation: choose another name", path.display());
+    }
+    let mut draft = Draft::new(path, true)?;
+    draft.write_all(json.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    draft.keep()
+}
+
+/// Reads the messages of a file.
+fn read(path: &Path) -> anyhow::Result<Vec<Message>> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is no conversation", path.display()))
 }
 
 /// Continues the conversation of a file, and returns its number of messages.
 fn load(conversation: &mut Conversation, path: &Path) -> anyhow::Result<usize> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let messages = serde_json::from_str(&text).map_err(anyhow::Error::from);
-    messages
-        .and_then(|messages| conversation.load(messages))
+    conversation
+        .load(read(path)?)
         .with_context(|| format!("{} is no conversation", path.display()))?;
     Ok(conversation.messages.len())
 }

@@ -3,6 +3,7 @@
 use crate::cli::client::ServerArgs;
 use crate::cli::out;
 use crate::cli::result_format::ResultFormat;
+use crate::config::ConfigArgs;
 use serde_json::json;
 
 /// Check if a server can answer requests
@@ -12,11 +13,13 @@ use serde_json::json;
 #[command(after_help = "\
 Examples:
   wf-run health
-  wf-run health http://127.0.0.1:8080
+  wf-run health localhost:8080
   wf-run health https://localhost:8443 --cacert ca.pem")]
 pub struct Args {
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    _config: ConfigArgs,
     #[command(flatten)]
     output: ResultFormat,
 }

@@ -16,6 +16,7 @@ mod short_help;
 mod store;
 mod tune;
 
+use crate::cli::parse;
 use crate::config;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::env;
@@ -23,11 +24,14 @@ use std::ffi::OsString;
 
 /// Run ternary language models on ordinary CPUs.
 #[derive(Parser)]
-#[command(name = "wf-run", version = VERSION, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = PROGRAM, version = VERSION, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// Name of the program.
+const PROGRAM: &str = "wf-run";
 
 /// Version, commit and target.
 const VERSION: &str =
@@ -61,6 +65,7 @@ enum Command {
     Chat(chat::Args),
     Serve(Box<serve::Args>),
     Pull(store::PullArgs),
+    Add(store::AddArgs),
     #[command(visible_alias = "ls")]
     List(store::ListArgs),
     Rm(store::RemoveArgs),
@@ -98,7 +103,7 @@ impl Cli {
             true => short_help::shorten(Self::command()),
             false => Self::command(),
         };
-        let first = command.clone().get_matches_from(&arguments);
+        let first = parse::matches(command.clone(), arguments.iter().cloned())?;
         let matches = config::configured(command, arguments.into_iter(), first)?;
         Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
     }
@@ -110,6 +115,7 @@ impl Cli {
             Command::Chat(args) => chat::run(args),
             Command::Serve(args) => serve::run(&args),
             Command::Pull(args) => store::pull(&args),
+            Command::Add(args) => store::add(&args),
             Command::List(args) => store::list(&args),
             Command::Rm(args) => store::remove(&args),
             Command::Ps(args) => store::ps(&args),

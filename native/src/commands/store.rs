@@ -1,15 +1,17 @@
-//! `wf-run pull`, `list`, `rm`, `ps` and `run`: the local store of models, and those in a server's memory.
+//! `wf-run pull`, `add`, `list`, `rm`, `ps` and `run`: the local store of models, and those in a server's memory.
 
 use super::Cli;
 use crate::cli::args::HubArgs;
 use crate::cli::client::ServerArgs;
 use crate::cli::progress::Progress;
 use crate::cli::result_format::ResultFormat;
-use crate::cli::{human, out};
-use crate::models::store::{Store, StoredModel};
+use crate::cli::{human, out, suggest};
+use crate::config::ConfigArgs;
+use crate::models::store::{Removed, Store, StoredModel};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Download a model
@@ -33,6 +35,25 @@ pub struct PullArgs {
     output: ResultFormat,
 }
 
+/// Give a model on disk a short name
+///
+/// The files stay where they are. `-m` takes the name in every command, and `serve --models store` serves
+/// the model.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run add ./my-model.gguf --name mine
+  wf-run run mine \"Hello!\"")]
+pub struct AddArgs {
+    /// File, or folder with one model
+    path: PathBuf,
+    /// Short name for it
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    output: ResultFormat,
+}
+
 /// List the models of the local store
 #[derive(clap::Args)]
 pub struct ListArgs {
@@ -42,7 +63,8 @@ pub struct ListArgs {
 
 /// Delete models from the local store
 ///
-/// Deletes the files, which other programs that use the hub's cache share, and the short names.
+/// Deletes the files, which other programs that use the hub's cache share, and the short names. Files that
+/// `wf-run add` has named stay.
 #[derive(clap::Args)]
 pub struct RemoveArgs {
     /// Hub ids or short names
@@ -57,16 +79,18 @@ pub struct RemoveArgs {
 #[command(after_help = "\
 Examples:
   wf-run ps
-  wf-run ps http://127.0.0.1:8080 --api-key KEY")]
+  wf-run ps localhost:8080 --api-key KEY")]
 pub struct PsArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// API key [default: $WF_API_KEY]
+    /// API key [default: the first that is set]
     #[arg(long, value_name = "KEY")]
-    api_key: Option<String>,
+    api_key: Vec<String>,
     /// List all models of the server
     #[arg(short, long)]
     all: bool,
+    #[command(flatten)]
+    _config: ConfigArgs,
     #[command(flatten)]
     output: ResultFormat,
 }
@@ -100,6 +124,15 @@ pub fn pull(args: &PullArgs) -> anyhow::Result<()> {
     }
     let named = name.map(|name| format!(" as {name}")).unwrap_or_default();
     out::print(&format!("{id}{named}: {}\n", human::bytes(bytes)))
+}
+
+/// Runs `add`.
+pub fn add(args: &AddArgs) -> anyhow::Result<()> {
+    let path = Store::from_env().add(&args.path, &args.name)?;
+    if args.output.is_json() {
+        return out::json(&json!({"name": args.name, "path": path.to_string_lossy()}));
+    }
+    out::print(&format!("{} is {}\n", args.name, path.display()))
 }
 
 /// Runs `list`.
@@ -138,40 +171,64 @@ fn described(model: &StoredModel) -> Value {
 /// Runs `rm`.
 pub fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let store = Store::from_env();
-    let remove = |model: &String| store.remove(model).map(|bytes| (model.clone(), bytes));
+    let remove = |model: &String| match store.remove(model) {
+        Ok(removed) => Ok((model.clone(), removed)),
+        // The name of what is not there may be that of what is, mistyped.
+        Err(error) => Err(suggest::explained(error, model)),
+    };
     if !args.output.is_json() {
-        return args.models.iter().map(remove).try_for_each(|removed| {
-            let (model, bytes) = removed?;
-            out::print(&format!("deleted {model}: {}\n", human::bytes(bytes)))
+        return args.models.iter().map(remove).try_for_each(|removed| match removed? {
+            (model, Removed::Files(bytes)) => {
+                out::print(&format!("deleted {model}: {}\n", human::bytes(bytes)))
+            }
+            (model, Removed::Names(path)) => {
+                out::print(&format!("forgot {model}: {} stays\n", path.display()))
+            }
         });
     }
     let mut failed = None;
     let removed =
         args.models.iter().map(remove).map_while(|r| r.map_err(|e| failed = Some(e)).ok());
-    let removed = removed.map(|(model, bytes)| json!({"model": model, "bytes": bytes}));
+    let removed = removed.map(|(model, removed)| match removed {
+        Removed::Files(bytes) => json!({"model": model, "bytes": bytes}),
+        Removed::Names(path) => json!({"model": model, "stays": path.to_string_lossy()}),
+    });
     out::json(&removed.collect::<Vec<Value>>())?;
     failed.map_or(Ok(()), Err)
 }
 
 /// Runs `ps`.
 pub fn ps(args: &PsArgs) -> anyhow::Result<()> {
-    let key = args.api_key.clone().or_else(|| std::env::var("WF_API_KEY").ok());
-    let text = args.server.client()?.get("/v1/models", key.as_deref())?;
+    let key = args.api_key.first().map(String::as_str);
+    let text = args.server.client()?.get("/v1/models", key)?;
     let body: Value = serde_json::from_str(&text).context("the server's answer is not JSON")?;
     let models = body["data"].as_array().context("the server's answer has no list of models")?;
     let state = |model: &Value| model["status"]["value"].as_str().unwrap_or("loaded").to_string();
-    let shown: Vec<&Value> =
-        models.iter().filter(|model| args.all || state(model) != "unloaded").collect();
+    // A model has a card for each of its names.
+    let (first, others): (Vec<&Value>, Vec<&Value>) =
+        models.iter().partition(|model| model["root"].is_null() || model["root"] == model["id"]);
+    let names = |model: &Value| {
+        let named = others.iter().filter(|other| other["root"] == model["id"]);
+        named.filter_map(|other| other["id"].as_str()).collect::<Vec<_>>()
+    };
+    let shown = first.into_iter().filter(|model| args.all || state(model) != "unloaded");
     if args.output.is_json() {
-        return out::json(&shown);
+        let named = |model: &Value| {
+            let mut card = model.clone();
+            card["names"] = json!(names(model));
+            card
+        };
+        return out::json(&shown.map(named).collect::<Vec<Value>>());
     }
-    let heading = ["NAME", "STATE", "CONTEXT", "SIZE"].map(String::from).to_vec();
-    let row = |model: &&Value| {
+    let heading = ["NAME", "ID", "STATE", "CONTEXT", "SIZE"].map(String::from).to_vec();
+    let row = |model: &Value| {
         let context = model["max_model_len"].as_u64().map_or("-".into(), |n| n.to_string());
         let size = model["size"].as_u64().map_or("-".into(), human::bytes);
-        vec![model["id"].as_str().unwrap_or("?").into(), state(model), context, size]
+        let (names, id) = (names(model), model["id"].as_str().unwrap_or("?").into());
+        let names = if names.is_empty() { "-".into() } else { names.join(", ") };
+        vec![names, id, state(model), context, size]
     };
-    let rows: Vec<_> = std::iter::once(heading).chain(shown.iter().map(row)).collect();
+    let rows: Vec<_> = std::iter::once(heading).chain(shown.map(row)).collect();
     out::print(&human::table(&rows))
 }
 

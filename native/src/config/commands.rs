@@ -2,14 +2,16 @@
 
 use super::Layers;
 use super::keys::{Key, SECTIONS};
-use crate::cli::{open, out};
+use crate::cli::{open, out, parse};
 use clap::{ArgMatches, Command};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Commands that read no settings, or read them themselves.
-const OWN: [&str; 5] = ["serve", "run", "health", "completions", "check-grammars"];
+const OWN: [&str; 4] = ["serve", "run", "completions", "check-grammars"];
+/// Commands that ask a server. Its settings lead to it, so those that they do not have are no mistakes.
+const CLIENTS: [&str; 2] = ["ps", "health"];
 /// The section of settings that [`DecodeArgs`](super::DecodeArgs) merges itself.
 const DECODING: &str = "dlm";
 /// The command whose `--config` is the file that it writes, and the keys that it writes.
@@ -45,8 +47,10 @@ pub fn configured(
     let mut unread = Vec::new();
     let command = at(command, &path, &mut |leaf| layers.apply(leaf, &mut unread));
     unread.retain(|(_, name)| !(written && TUNED.contains(&name.as_str())));
-    warn(&path.join(" "), unread);
-    Ok(command.get_matches_from(arguments))
+    if !CLIENTS.contains(&path[0].as_str()) {
+        warn(&path.join(" "), unread);
+    }
+    parse::matches(command, arguments)
 }
 
 /// Names of the command and its matches.

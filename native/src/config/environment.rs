@@ -1,7 +1,8 @@
 //! The environment: `WF_<KEY>` for every key, and `MODEL_PATH`.
 
 use super::keys::Key;
-use super::{Layers, Said, WF_CONFIG, check, did_you_mean, nearest};
+use super::{Layers, Said, WF_CONFIG, check};
+use crate::cli::suggest::{did_you_mean, nearest};
 use std::ffi::{OsStr, OsString};
 
 /// The variable that names the model for other programs too; `WF_MODEL_PATH` takes precedence.

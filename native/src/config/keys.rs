@@ -3,6 +3,7 @@
 
 use super::{Bytes, DryArgs, Host, KeepAlive, LogFormat, Origin, TrustedProxy};
 use crate::cli::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
+use crate::cli::client::PORT;
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Command};
 use std::num::NonZeroUsize;
@@ -32,7 +33,7 @@ pub struct Keys {
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
     pub host: Host,
     /// Port to listen on; 0: any free port
-    #[arg(long, value_name = "PORT", default_value_t = 30000)]
+    #[arg(long, value_name = "PORT", default_value_t = PORT)]
     pub port: u16,
     /// Folder of models, or `store`
     ///

@@ -33,6 +33,8 @@ pub use size::Bytes;
 pub use trusted_proxy::TrustedProxy;
 
 use crate::cli::exit::usage;
+use crate::cli::parse;
+use crate::cli::suggest::{did_you_mean, nearest};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Command, FromArgMatches};
 use file::{Node, Value, at};
@@ -212,7 +214,10 @@ fn reason(error: &clap::Error, value: &str) -> String {
         return ": it is not UTF-8".into();
     }
     match (error.source(), error.get(ContextKind::ValidValue)) {
-        (Some(cause), _) => format!(": {cause}"),
+        (Some(cause), _) => match parse::expected(cause, value) {
+            Some(expected) => format!(": {expected}"),
+            None => format!(": {cause}"),
+        },
         (None, Some(ContextValue::Strings(valid))) => {
             let meant = nearest(value, valid.iter().map(String::as_str));
             format!(": there is {}{}", valid.join(", "), did_you_mean(meant))
@@ -236,17 +241,6 @@ fn unknown(keys: &[Key], section: &str, name: &str) -> String {
         (None, meant @ Some(_)) => text + &did_you_mean(meant),
         (None, None) => format!("{text}: expected one of {}", valid.join(", ")),
     }
-}
-
-fn did_you_mean(meant: Option<&str>) -> String {
-    meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default()
-}
-
-/// Returns the valid name that was probably meant.
-fn nearest<'a>(wrong: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let typos = |name: &&str| strsim::damerau_levenshtein(wrong, name);
-    let best = valid.min_by_key(typos)?;
-    (typos(&best) <= 1 + wrong.len() / 5).then_some(best)
 }
 
 #[cfg(test)]

@@ -176,14 +176,17 @@ fn wrong_files_name_line_key_and_what_was_meant() {
         ),
         ("kv:\n  attention: window:0\n", &["line 2", "`attention` cannot be `window:0`", "topk:K"]),
         ("dlm:\n  decode_mode: gredy\n", &["line 2", "iterative", "did you mean `greedy`?"]),
-        ("dlm:\n  threshold: high\n", &["line 2", "`threshold` cannot be `high`", "float"]),
+        (
+            "dlm:\n  threshold: high\n",
+            &["line 2", "`threshold` cannot be `high`: expected a number"],
+        ),
         ("rope_scaling: yarn\n", &["line 1", "`rope_scaling` cannot be `yarn`", "from 1 to 1024"]),
-        ("scheduler:\n  context_shift: yes\n", &["line 2", "`context_shift`", "digit"]),
+        ("scheduler:\n  context_shift: yes\n", &["line 2", "`context_shift`", "a whole number"]),
         ("scheduler:\n  context_shfit: 4\n", &["line 2", "did you mean `context_shift`?"]),
         ("scheduler:\n  context: 0\n", &["line 2", "`context`", "1073741824"]),
         ("dlm:\n  threshold: 5\n", &["line 2", "threshold must be above 0 and at most 1"]),
         ("dlm:\n  block_size: -1\n", &["line 2", "`block_size`"]),
-        ("dlm:\n  draft_length: 0\n", &["line 2", "zero"]),
+        ("dlm:\n  draft_length: 0\n", &["line 2", "a whole number from 1"]),
         ("port: 70000\n", &["line 1", "`port` cannot be `70000`", "65535"]),
         ("port: [1]\n", &["line 1", "`port` takes one value"]),
         ("port:\n  a: 1\n", &["line 1", "`port` takes a value"]),
@@ -208,7 +211,7 @@ fn wrong_files_name_line_key_and_what_was_meant() {
 #[test]
 fn wrong_variables_are_named() {
     for (name, value, parts) in [
-        ("WF_PORT", "x", &["`port` cannot be `x`", "digit"][..]),
+        ("WF_PORT", "x", &["`port` cannot be `x`: expected a whole number"][..]),
         ("WF_THRESHOLD", "5", &["threshold must be above 0"]),
         ("WF_INSECURE", "1", &["true"]),
         ("WF_CORS_ORIGIN", "http://a,x", &["origin"]),

@@ -9,7 +9,7 @@ use crate::cli::exit::usage;
 use crate::config::LogFormat;
 use anyhow::Context;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::any::Any;
@@ -29,6 +29,18 @@ const ANTHROPIC_REQUEST_ID: &str = "request-id";
 
 /// Environment variable with the log filter.
 const WF_LOG: &str = "WF_LOG";
+
+/// Paths that programs ask for again and again, to see whether the server is well.
+const PROBES: [&str; 2] = ["/health", "/metrics"];
+/// Types of bodies that are streams.
+const STREAMS: [&str; 2] = ["text/event-stream", "application/x-ndjson"];
+
+/// Returns true if the body of a response is a stream.
+fn streams(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    STREAMS.iter().any(|stream| kind.starts_with(stream))
+}
 
 /// Returns the filter in `WF_LOG`, or `info`.
 fn filter() -> anyhow::Result<EnvFilter> {
@@ -87,14 +99,29 @@ pub async fn requests(
     if status >= 400 {
         metrics.refused(status);
     }
-    tracing::info!(
-        id = id.to_str().unwrap_or("?"),
-        %method,
-        path,
-        status,
-        milliseconds = begin.elapsed().as_millis() as u64,
-        "request"
-    );
+    let milliseconds = begin.elapsed().as_millis() as u64;
+    // The body of a stream follows; the line `answered` has the time to its end.
+    let (head, whole) =
+        if streams(&response) { (Some(milliseconds), None) } else { (None, Some(milliseconds)) };
+    macro_rules! log {
+        ($level:ident) => {
+            tracing::$level!(
+                id = id.to_str().unwrap_or("?"),
+                %method,
+                path,
+                status,
+                head_milliseconds = head,
+                milliseconds = whole,
+                "request"
+            )
+        };
+    }
+    // Probes come every few seconds, and only their failures are of interest.
+    if status < 400 && PROBES.contains(&path.as_str()) {
+        log!(debug)
+    } else {
+        log!(info)
+    }
     // Anthropic's clients look for the second name.
     response.headers_mut().insert(ANTHROPIC_REQUEST_ID, id.clone());
     response.headers_mut().insert(REQUEST_ID, id);

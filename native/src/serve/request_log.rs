@@ -42,8 +42,8 @@ impl RequestRecord {
         }
     }
 
-    /// Returns the name or number of the API key; empty without keys.
-    pub fn key(&self) -> &str {
-        self.key.get().map_or("", String::as_str)
+    /// Returns the name or number of the API key, if there are keys.
+    pub fn key(&self) -> Option<&str> {
+        self.key.get().map(String::as_str)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Commands with options, in the order of the table in the documentation.
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 20] = [
     &["generate"],
     &["chat"],
     &["serve"],
@@ -23,6 +23,7 @@ const COMMANDS: [&[&str]; 19] = [
     &["eval", "activations"],
     &["eval", "kv"],
     &["pull"],
+    &["add"],
     &["list"],
     &["rm"],
     &["ps"],
@@ -108,6 +109,11 @@ fn arguments(command: &[&str], folder: &str) -> Vec<String> {
         ["eval", "kv"] => ["--synthetic", "tiny", "--context", "64", "-r", "1", "--types", "f16"]
             .map(Into::into)
             .into(),
+        ["pull"] => vec!["name".into()],
+        ["add"] => ["/no/model", "--name", "x"].map(Into::into).into(),
+        ["list"] => Vec::new(),
+        ["rm"] => vec!["nothing".into()],
+        ["ps"] | ["health"] => ["--timeout", "1"].map(Into::into).into(),
         other => panic!("{other:?}"),
     };
     command.iter().map(|&name| name.into()).chain(more).collect()
@@ -121,16 +127,20 @@ fn every_command_says_which_keys_it_does_not_have() {
     let config = format!("{path}/wf.yaml");
     fs::write(&config, yaml).expect("written");
     fs::write(format!("{path}/text.txt"), "Once there was a fox.").expect("written");
-    let own = |command: &&&[&str]| {
-        !matches!(command[0], "serve" | "health" | "pull" | "list" | "rm" | "ps")
-    };
-    for command in COMMANDS.iter().filter(own) {
+    // `serve` has all keys.
+    for command in COMMANDS.iter().filter(|command| command[0] != "serve") {
         let args = arguments(command, path);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let mut asked = wf_run(&args);
-        asked.env("WF_CONFIG", &config);
+        asked.env("WF_CONFIG", &config).env("HF_HUB_CACHE", path);
         let ran: Ran = asked.output().expect("starts").into();
         let name = command.join(" ");
+        if matches!(command[0], "ps" | "health") {
+            // The settings of a server lead to it, and those that only it has are no mistakes.
+            assert!(!ran.stderr.contains("nothing in"), "{name}: {}", ran.stderr);
+            ran.ends(1, &["no server listens at http://127.0.0.1:1234", "serve --port 1234"]);
+            continue;
+        }
         let end = format!("nothing in `wf-run {name}`");
         let line = ran.stderr.lines().find(|line| line.ends_with(&end));
         let line = line.unwrap_or_else(|| panic!("{name}: {}", ran.stderr));
@@ -144,6 +154,40 @@ fn every_command_says_which_keys_it_does_not_have() {
                 && (command[0], *key) != ("convert", "layout");
             assert_eq!(!has && !written, unread.contains(key), "{name}: {key}: {line}");
         }
+    }
+}
+
+/// A server is found by its own settings, from each source.
+#[test]
+fn the_settings_of_a_server_lead_to_it() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let config = folder.path().join("wf.yaml");
+    let config = config.to_str().expect("UTF-8");
+    // Nobody listens on the ports 2 to 5.
+    fs::write(config, "host: 0.0.0.0\nport: 2\nserver:\n  api_key: [a, b]\n").expect("written");
+    for command in ["ps", "health"] {
+        let asked = |variables: &[(&str, &str)], more: &[&str]| -> Ran {
+            let mut asked = wf_run(&[&[command], more].concat());
+            asked.envs(variables.iter().copied()).output().expect("starts").into()
+        };
+        let nobody = |ran: Ran, port: u16, scheme: &str| {
+            let parts = [&*format!("no server listens at {scheme}://127.0.0.1:{port}")];
+            let ran = ran.ends(1, &parts);
+            assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        };
+        let both = [("WF_CONFIG", config), ("WF_PORT", "3")];
+        nobody(asked(&both[..1], &[]), 2, "http");
+        nobody(asked(&[], &["--config", config]), 2, "http");
+        nobody(asked(&both[1..], &[]), 3, "http");
+        nobody(asked(&both, &[]), 2, "http");
+        nobody(asked(&both, &["--port", "4"]), 4, "http");
+        nobody(asked(&both, &["127.0.0.1:5"]), 5, "http");
+        nobody(asked(&both, &["http://127.0.0.1:5/"]), 5, "http");
+        nobody(asked(&[("WF_TLS_CERT", "x.pem"), ("WF_PORT", "3")], &[]), 3, "https");
+        // `insecure` of a server means another thing than the flag.
+        nobody(asked(&[("WF_INSECURE", "true"), ("WF_PORT", "3")], &[]), 3, "http");
+        asked(&[], &["http://"]).ends(2, &["is no address of a server", "127.0.0.1:30000"]);
+        asked(&[("WF_PORT", "x")], &[]).ends(2, &["WF_PORT", "`port` cannot be `x`"]);
     }
 }
 

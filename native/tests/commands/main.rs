@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod completions;
 mod convert;
 mod eval;
 mod files;

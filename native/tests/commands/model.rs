@@ -214,14 +214,24 @@ fn ctrl_c_sums_up_and_exits_with_130() {
 fn chat_remembers_resets_and_saves() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = path(directory.path(), "talk.json");
+    let notes = path(directory.path(), "notes.txt");
+    std::fs::write(&notes, "mine").expect("written");
     let talk = format!(
-        "Hello\n\"\"\"\nTell me\na story.\n\"\"\"\n/stats\n/save {file}\n/save {file}\n/nope\n/reset\n/quit\nnot read\n"
+        "/save {file}\nHello\n\"\"\"\nTell me\na story.\n\"\"\"\n/stats\n/save {file}\n/save {notes}\n\
+         /nope\n/reset\n/quit\nnot read\n"
     );
     let args = ["chat", "-n", "8", "--system", "Be kind."];
     run_with_input(&args, talk.as_bytes()).ends(
         0,
-        &["tok/s", "saved 5 messages", "cannot write", "/nope is no command", "new conversation"],
+        &[
+            "tok/s",
+            "saved 5 messages",
+            "notes.txt exists and is no conversation: choose another name",
+            "/nope is no command",
+            "new conversation",
+        ],
     );
+    assert_eq!(std::fs::read_to_string(notes).expect("kept"), "mine");
     let saved = std::fs::read_to_string(file).expect("saved");
     let saved: Vec<Value> = serde_json::from_str(&saved).expect("JSON");
     let roles: Vec<_> = saved.iter().map(|m| m["role"].as_str().expect("a role")).collect();

@@ -45,16 +45,17 @@ fn the_documentation_lists_every_command() {
 }
 
 /// Commands with options, and the most lines that their short help has.
-const COMMANDS: [(&[&str], usize); 22] = [
+const COMMANDS: [(&[&str], usize); 23] = [
     (&[], 50),
     (&["generate"], 65),
     (&["chat"], 65),
     (&["serve"], 80),
-    (&["health"], 20),
+    (&["health"], 25),
     (&["pull"], 20),
+    (&["add"], 20),
     (&["list"], 15),
     (&["rm"], 15),
-    (&["ps"], 20),
+    (&["ps"], 25),
     (&["inspect"], 30),
     (&["convert"], 30),
     (&["compare"], 30),
@@ -233,6 +234,12 @@ const NONSENSE: &[(&[&str], &str)] = &[
     (&["chat", "--context-shift", "--decode-mode", "iterative"], "ar and verify"),
     (&["serve", "--port", "0", "--context-shift", "--decode-mode=greedy"], "ar and verify"),
     (&["completions", "nosh"], "nosh"),
+    (&["generate", "x", "-n", "0"], "'--max-tokens <N>': expected a whole number from 1"),
+    (&["generate", "x", "-n", "many"], "expected a whole number, as in 4"),
+    (&["generate", "x", "--threads=x"], "'--threads <N>': expected a whole number"),
+    (&["generate", "x", "--factor", "x"], "'--factor <F>': expected a number, as in 0.5"),
+    (&["bench", "--depth", "x"], "expected a whole number"),
+    (&["ps", "--port", "x"], "'--port <PORT>': expected a whole number"),
 ];
 
 #[test]
@@ -310,7 +317,9 @@ fn kernels_that_do_not_exist() {
     let ran: crate::common::Ran =
         wf_run(&args).env("WF_ISA", "mmx").output().expect("starts").into();
     // Every machine has this set; the unit test of the message has the sets of others.
-    ran.ends(2, &["WF_ISA=mmx is unknown: expected scalar, avx2", "; this machine has scalar"]);
+    let ran =
+        ran.ends(2, &["WF_ISA=mmx is unknown: expected scalar, avx2", "; this machine has scalar"]);
+    assert!(!ran.stderr.contains("simd128"), "a program has no sets of browsers: {}", ran.stderr);
 }
 
 #[test]

@@ -394,6 +394,97 @@ fn every_api_names_fields_without_effect() {
     }
 }
 
+/// Errors of types name those of JSON, not of Rust.
+#[test]
+fn wrong_types_are_named_in_the_words_of_json() {
+    let server = Server::start(&[]);
+    for (path, field, value, part) in [
+        ("/v1/chat/completions", "temperature", json!("hot"), "expected a number"),
+        (
+            "/v1/chat/completions",
+            "max_tokens",
+            json!(-1),
+            "expected a whole number that is not negative",
+        ),
+        (
+            "/v1/chat/completions",
+            "max_tokens",
+            json!("x"),
+            "expected a whole number that is not negative",
+        ),
+        ("/v1/chat/completions", "messages", json!(3), "expected an array"),
+        ("/v1/chat/completions", "stream_options", json!(3), "expected an object"),
+        ("/v1/completions", "seed", json!("x"), "expected a whole number"),
+        ("/v1/messages", "messages", json!([3]), "expected an object"),
+        ("/completion", "n_predict", json!("x"), "expected a whole number"),
+        ("/api/chat", "options", json!(3), "expected an object"),
+        ("/api/chat", "options", json!({"temperature": "hot"}), "expected a number"),
+    ] {
+        let mut body = ask("Hi!", json!({"prompt": "Hi", "max_tokens": 1, "model": "default"}));
+        if field == "n_predict" {
+            body.as_object_mut().unwrap().remove("max_tokens");
+        }
+        body[field] = value;
+        let reply = server.post(path, &body).is(400);
+        assert!(reply.body.contains(part), "{path} {field}: {}", reply.body);
+        for word in ["f32", "usize", "u64", "i64", "struct", "sequence", "map"] {
+            assert!(!reply.body.contains(word), "{path} {field}: {}", reply.body);
+        }
+    }
+}
+
+/// Settings of loading are the server's: a request that brings its own is answered, and they are named.
+#[test]
+fn settings_of_loading_are_hints() {
+    let server = Server::start(&[]);
+    let head = |path: &str, body: Value| server.post(path, &body).is(200).head;
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    for (option, value) in [
+        ("num_thread", json!(4)),
+        ("num_gpu", json!(33)),
+        ("num_batch", json!(512)),
+        ("num_keep", json!(24)),
+        ("num_ctx", json!(1 << 20)),
+        ("use_mmap", json!(false)),
+        ("use_mlock", json!(true)),
+        ("main_gpu", json!(1)),
+        ("low_vram", json!(true)),
+        ("numa", json!(true)),
+        ("vocab_only", json!(false)),
+    ] {
+        let options = |value: Value| json!({"num_predict": 1, option: value});
+        for (path, mut body) in [
+            ("/api/chat", json!({"messages": messages, "stream": false})),
+            ("/api/generate", json!({"prompt": "Hi", "stream": false})),
+            ("/api/generate", json!({"prompt": "Hi", "stream": true})),
+        ] {
+            body["model"] = "default".into();
+            body["options"] = options(value.clone());
+            let named = head(path, body.clone());
+            let want = format!("x-ignored-fields: options.{option}\r\n");
+            assert!(named.contains(&want), "{path} {option}: {named}");
+            body["options"] = options(Value::Null);
+            assert!(!head(path, body).contains("x-ignored-fields"), "{path} {option}: null");
+        }
+    }
+    for (path, field, value) in [
+        ("/completion", "n_keep", json!(-1)),
+        ("/completion", "n_discard", json!(64)),
+        ("/completion", "speculative.n_max", json!(16)),
+        ("/v1/chat/completions", "n_keep", json!(8)),
+        ("/v1/chat/completions", "guided_decoding_backend", json!("outlines")),
+        ("/v1/completions", "priority", json!(1)),
+        ("/v1/completions", "guided_decoding_backend", json!("xgrammar")),
+    ] {
+        let named = head(
+            path,
+            json!({"prompt": "Hi", "messages": messages, "max_tokens": 1, field: value}),
+        );
+        assert!(named.contains("x-ignored-fields: "), "{path} {field}: {named}");
+        assert!(named.contains(field), "{path} {field}: {named}");
+    }
+}
+
 /// Samplers of the server hold for requests that do not set their own.
 #[test]
 fn a_server_has_defaults_of_all_samplers() {

@@ -210,6 +210,55 @@ fn with_store(hub: &Hub, home: &Path, args: &[&str]) -> Ran {
     hub.environment(&mut command, home).output().expect("wf-run starts").into()
 }
 
+/// A server of the store lists its models under all their names, with size and time before they are loaded,
+/// and `fox`, which stays where it is, under the name that it gets.
+fn short_names_are_listed(hub: &Hub, home: &Path, fox: &Path) {
+    let run = |args: &[&str]| with_store(hub, home, args);
+    let added = run(&["add", path(fox), "--name", "fox"]).ends(0, &[]).stdout;
+    assert!(added.starts_with("fox is /") && added.ends_with("fox.safetensors\n"), "{added}");
+    let listed = run(&["list"]).ends(0, &[]).stdout;
+    assert!(listed.lines().any(|line| line.starts_with("fox   /")), "{listed}");
+    let told = run(&["run", "fox", "Tell me a story.", "-n", "8"]).ends(0, &[]).stdout;
+    let args = ["generate", "-m", path(fox), "Tell me a story.", "-n", "8"];
+    assert_eq!(told, run(&args).ends(0, &[]).stdout);
+    run(&["add", path(home), "--name", "x"]).ends(1, &["is no model"]);
+    run(&["add", "/no/such", "--name", "x"]).ends(1, &["cannot find /no/such"]);
+    run(&["add", path(fox), "--name", "a/b"]).ends(1, &["is no name"]);
+
+    let mut command = wf_run(&["serve", "--port", "0", "-t", "1", "--models", "store"]);
+    hub.environment(&mut command, home);
+    let server = Server::of(command);
+    let url = format!("http://{}", server.address);
+    let names = |list: &Value, key: &str| -> Vec<String> {
+        let cards = list.as_array().expect("a list").iter();
+        cards.map(|card| card[key].as_str().expect("a text").into()).collect()
+    };
+    let all = ["fox", "org/tiny", "tiny"];
+    let models = server.get("/v1/models").is(200).json();
+    assert_eq!(names(&models["data"], "id"), all, "{models}");
+    let tags = server.get("/api/tags").is(200).json();
+    assert_eq!(names(&tags["models"], "name"), all, "{tags}");
+    for card in tags["models"].as_array().expect("a list") {
+        assert!(card["size"].as_u64() > Some(1000), "{card}");
+        let year: u32 = card["modified_at"].as_str().expect("a time")[..4].parse().expect("a year");
+        assert!(year > 2020, "{card}");
+    }
+    assert_eq!(tags["models"][1]["digest"], tags["models"][2]["digest"]);
+    let shown = run(&["ps", "--all", &url]).ends(0, &[]).stdout;
+    assert!(shown.contains("tiny  org/tiny  unloaded"), "{shown}");
+    content(&server, &ask("Tell me a story.", json!({"model": "tiny", "max_tokens": 4})));
+    let loaded = server.get("/api/ps").is(200).json();
+    assert_eq!(names(&loaded["models"], "name"), all[1..], "{loaded}");
+    let shown = run(&["ps", &url]).ends(0, &[]).stdout;
+    assert!(shown.contains("tiny  org/tiny  loaded"), "{shown}");
+    let shown: Value = serde_json::from_str(&run(&["ps", &url, "--json"]).stdout).expect("JSON");
+    assert_eq!(shown[0]["names"], json!(["tiny"]), "{shown}");
+    content(&server, &ask("Tell me a story.", json!({"model": "fox", "max_tokens": 4})));
+    drop(server);
+    run(&["rm", "fox"]).ends(0, &[]);
+    assert!(fox.exists());
+}
+
 #[test]
 fn the_store_is_filled_listed_served_and_emptied() {
     let folder = models();
@@ -228,6 +277,9 @@ fn the_store_is_filled_listed_served_and_emptied() {
     let direct = ["run", "tiny", "Tell me a story.", "-n", "8"];
     let told = run(&direct).ends(0, &[]).stdout;
     assert_eq!(told, run(&["generate", "-m", "org/tiny", "Tell me a story.", "-n", "8"]).stdout);
+    run(&["run", "tny"]).ends(1, &["no file or directory tny", "did you mean `tiny`?"]);
+    run(&["inspect", "org/tinny"]).ends(1, &["org/tinny"]);
+    run(&["rm", "tini"]).ends(1, &["has no model tini; did you mean `tiny`?"]);
     let cache = home.path().join("hub");
     let server = Server::start(&["--models", path(&cache)]);
     let text =
@@ -235,11 +287,13 @@ fn the_store_is_filled_listed_served_and_emptied() {
     assert_eq!(text, told.trim_end());
     let url = format!("http://{}", server.address);
     let shown = run(&["ps", &url]).ends(0, &[]).stdout;
-    assert!(shown.contains("org/tiny  loaded  512"), "{shown}");
+    assert!(shown.contains("-     org/tiny  loaded  512"), "{shown}");
     let shown = run(&["ps", &url, "-o", "json"]).ends(0, &[]).stdout;
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
     assert!(shown[0]["id"] == "org/tiny" && shown[0]["commit"].is_string(), "{shown}");
     run(&["health", &url]).ends(0, &[]);
+    drop(server);
+    short_names_are_listed(&hub, home.path(), &folder.path().join("fox.safetensors"));
     run(&["rm", "tiny"]).ends(0, &[]);
     run(&["rm", "tiny"]).ends(1, &["has no model tiny"]);
     assert!(!cache.join("models--org--tiny").exists());

@@ -229,7 +229,8 @@ fn keys_are_required_for_requests_and_public_addresses() {
     }
     let url = format!("http://{}", server.address);
     run(&["health", &url]).ends(0, &[]);
-    run(&["health", "http://127.0.0.1:1"]).ends(1, &["http://127.0.0.1:1/health is not well"]);
+    let nobody = "no server listens at http://127.0.0.1:1; start one with `wf-run serve`";
+    run(&["health", "http://127.0.0.1:1"]).ends(1, &[nobody]);
     run(&["serve", "--host", "0.0.0.0"]).ends(2, &["--api-key-file", "--insecure"]);
     std::fs::write(&file, "\n \n").expect("written");
     run(&["serve", "--api-key-file", file.to_str().unwrap()]).ends(2, &["has no key"]);

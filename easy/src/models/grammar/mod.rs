@@ -56,6 +56,10 @@ pub const STACK: usize = 512 << 20;
 pub const TOO_COMPLEX: &str =
     "the grammar became too complex to go on: fewer alternatives and shorter limits help";
 
+/// Beginning of the message for a schema with parts that no grammar can hold. They can be left out for best
+/// effort.
+pub const NOT_HELD: &str = "no grammar can hold ";
+
 /// The form that an output must have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Grammar {
@@ -271,6 +275,11 @@ fn on_large_stack<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> R
 fn explained(error: String, schema: &Value) -> String {
     let (unsupported, doubtful) = suspects(schema);
     let error = error.trim_end_matches("\n<non-verbose/>").to_string();
+    if error.contains("Unimplemented keys") && !unsupported.is_empty() {
+        let it = if unsupported.len() == 1 { "it" } else { "them" };
+        let named: Vec<String> = unsupported.into_iter().take(8).collect();
+        return format!("{NOT_HELD}{}: leave {it} out", named.join(", "));
+    }
     let complex = ["complex", "fuel", "too big"].iter().any(|word| error.contains(word));
     let named = |place: &&String| {
         let keyword = place.split('`').nth(1).unwrap_or_default();

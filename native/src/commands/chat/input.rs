@@ -37,7 +37,7 @@ pub enum Input {
 pub const HELP: &str = "\
 /reset          forget the conversation
 /system TEXT    forget the conversation and start it with a system message; without TEXT none
-/save FILE      write the conversation to a new JSON file
+/save FILE      write the conversation to a JSON file
 /load FILE      continue the conversation of such a file
 /regen          answer the last message again
 /set NAME VALUE change a setting for what follows; without NAME show them

@@ -1,6 +1,7 @@
 //! Settings that `/set` changes during a conversation.
 
 use crate::cli::exit::usage;
+use crate::cli::parse::wrong_number;
 use crate::config::DryArgs;
 use clap::Parser;
 use std::num::NonZeroUsize;
@@ -51,8 +52,9 @@ impl ChatSettings {
         let One { sampling: new, dry, max_tokens } =
             One::try_parse_from([flag]).map_err(|error| {
                 let text = error.to_string();
-                let first = text.lines().next().unwrap_or_default();
-                format!("{}; /set alone shows the settings", first.trim_start_matches("error: "))
+                let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+                let reason = wrong_number(&error).unwrap_or_else(|| first.into());
+                format!("{reason}; /set alone shows the settings")
             })?;
         let old = &mut self.sampling;
         old.temperature = new.temperature.or(old.temperature);
@@ -154,7 +156,7 @@ mod tests {
             ("temperature", "-1", "not negative"),
             ("top_p", "2", "between 0 and 1"),
             ("color", "red", "--color"),
-            ("max_tokens", "0", "--max-tokens"),
+            ("max_tokens", "0", "'--max-tokens <MAX_TOKENS>': expected a whole number from 1"),
         ] {
             let error = settings.set(name, value).expect_err(name);
             assert!(error.contains(part), "{error}");

@@ -7,9 +7,10 @@ use crate::machine;
 use crate::models::OpenOptions;
 use crate::models::store::{Store, StoredModel, in_folder};
 use crate::serve::{Catalog, ModelSource, Models};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The folder that stands for the local store.
 const STORE: &str = "store";
@@ -79,28 +80,44 @@ impl ModelSettings<'_> {
 /// Returns a source with the server's settings.
 fn source(name: String, open: OpenOptions, KeepAlive(keep_alive): KeepAlive) -> ModelSource {
     let (names, aliases, context, preload) = (Vec::new(), Vec::new(), None, false);
-    ModelSource { name, names, aliases, open, context, keep_alive, preload, bytes: 0 }
+    let (bytes, modified) = (0, None);
+    ModelSource { name, names, aliases, open, context, keep_alive, preload, bytes, modified }
 }
 
 /// Returns the source of a model of the configuration file.
 fn listed(entry: ModelEntry, options: &OpenOptions, keep_alive: KeepAlive) -> ModelSource {
     let ModelEntry { name, model_path, revision, aliases, context, preload, .. } = entry;
     let revision = revision.unwrap_or(options.revision.clone());
-    let bytes = model_path.as_ref().map_or(0, |path| bytes_at(Path::new(path)));
+    let (bytes, modified) = model_path.as_deref().map_or((0, None), on_disk);
     let open = OpenOptions { model: model_path, revision, ..options.clone() };
     let keep_alive = entry.keep_alive.unwrap_or(keep_alive);
-    ModelSource { aliases, context, preload, bytes, ..source(name, open, keep_alive) }
+    let source = source(name, open, keep_alive);
+    ModelSource { aliases, context, preload, bytes, modified, ..source }
 }
 
-/// Returns the bytes of the model at a path, if it is on disk.
-fn bytes_at(path: &Path) -> u64 {
+/// Returns the bytes of a model, which a path, a hub id or a short name names, and the time of their latest
+/// change, if it is on disk.
+fn on_disk(model: &OsStr) -> (u64, Option<Duration>) {
+    let path = Path::new(model);
     if let Ok(file) = fs::metadata(path)
         && file.is_file()
     {
-        return file.len();
+        return (file.len(), file.modified().ok().and_then(since_epoch));
     }
-    let models = path.parent().and_then(|parent| in_folder(parent).ok()).unwrap_or_default();
-    models.iter().filter(|model| model.path == path).map(|model| model.bytes).sum()
+    let found = if path.exists() {
+        let models = path.parent().and_then(|parent| in_folder(parent).ok()).unwrap_or_default();
+        models.into_iter().find(|model| model.path == path)
+    } else {
+        let named = |stored: &StoredModel| {
+            stored.names.iter().chain([&stored.id]).any(|name| model == OsStr::new(name))
+        };
+        Store::from_env().list().unwrap_or_default().into_iter().find(named)
+    };
+    found.map_or((0, None), |model| (model.bytes, model.modified.and_then(since_epoch)))
+}
+
+fn since_epoch(time: SystemTime) -> Option<Duration> {
+    time.duration_since(UNIX_EPOCH).ok()
 }
 
 /// Returns true if the folder of models is the local store.
@@ -127,9 +144,14 @@ fn with_folder(
     };
     let known = |model: &StoredModel| listed.iter().any(|source| source.has_name(&model.id));
     let new = found.into_iter().filter(|model| !known(model)).map(|model| {
-        let StoredModel { id, names, path, bytes, .. } = model;
+        let StoredModel { mut id, mut names, path, bytes, modified, .. } = model;
+        // A path says where files of this machine are, so clients know such a model by its names.
+        if Path::new(&id).is_absolute() && !names.is_empty() {
+            id = names.remove(0);
+        }
         let open = OpenOptions { model: Some(OsString::from(path)), ..options.clone() };
-        ModelSource { aliases: names, bytes, ..source(id, open, keep_alive) }
+        let modified = modified.and_then(since_epoch);
+        ModelSource { names, bytes, modified, ..source(id, open, keep_alive) }
     });
     Ok(listed.iter().cloned().chain(new).collect())
 }

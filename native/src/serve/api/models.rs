@@ -15,7 +15,7 @@ fn model_card(status: &ModelStatus) -> Value {
     let mut card = json!({
         "id": status.name,
         "object": "model",
-        "created": status.served.as_ref().map_or(0, |served| served.created),
+        "created": status.changed().unwrap_or(0),
         "owned_by": "wrinklefree",
         "root": status.name,
         "parent": null,

@@ -12,7 +12,9 @@ pub use requested::{AnswerForm, CallableTools, RequestedGrammar};
 
 use super::client::{Arrival, Client};
 use super::error::ApiError;
-use crate::models::grammar::{Compiled, Effort, Grammars, PreparedGrammar, Validation, Vocabulary};
+use crate::models::grammar::{
+    Compiled, Effort, Grammars, NOT_HELD, PreparedGrammar, Validation, Vocabulary,
+};
 use axum::http::StatusCode;
 use cache::{Cache, Key};
 use checker::{Checked, Checker, Job, Reply};
@@ -251,7 +253,12 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 }
 
 fn invalid(field: &str, error: &str) -> ApiError {
-    let message = format!("cannot use this grammar: {error}");
+    let way_out = match (error.starts_with(NOT_HELD), field) {
+        (false, _) => "",
+        (true, "tools") => ", or the tool's `strict`",
+        (true, _) => ", or set `best_effort`, which does that",
+    };
+    let message = format!("cannot use this grammar: {error}{way_out}");
     ApiError { code: "invalid_grammar", ..ApiError::bad(field, message) }
 }
 

@@ -320,7 +320,8 @@ impl Loader {
         let Some(at) = self.leaving.iter().position(|leaving| leaving.name == name) else { return };
         let Leaving { done, .. } = self.leaving.remove(at);
         self.server.models.update(name, |entry| entry.state = EntryState::Unloaded);
-        tracing::info!(model = name, "unloaded");
+        // The only model of a server has no name here.
+        tracing::info!(model = (!name.is_empty()).then_some(name), "unloaded");
         done.into_iter().for_each(|done| _ = done.send(()));
         self.queue.retry();
     }

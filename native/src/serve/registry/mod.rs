@@ -111,11 +111,20 @@ pub struct ModelStatus {
     pub error: Option<String>,
     /// Bytes of its files, if they are on disk.
     pub bytes: u64,
+    /// Time of the latest change of its files since the Unix epoch, if they are on disk.
+    pub modified: Option<Duration>,
     /// Time until it is unloaded, unless requests come; `None` if it stays.
     pub expires_in: Option<Duration>,
 }
 
 impl ModelStatus {
+    /// Returns the time of the latest change of the files, else of loading, in seconds since the Unix epoch;
+    /// `None` for a model that is not on disk yet.
+    pub fn changed(&self) -> Option<u64> {
+        let loaded = self.served.as_ref().map(|served| served.created);
+        self.modified.map(|time| time.as_secs()).or(loaded)
+    }
+
     /// Returns true if a request's `model` field means this model.
     pub fn has_name(&self, name: &str) -> bool {
         let name = name.strip_suffix(":latest").unwrap_or(name);
@@ -359,8 +368,9 @@ impl ModelRegistry {
         let used = |entry: &Entry| !matches!(entry.state, EntryState::Unloaded);
         inner.entries.retain(|entry| used(entry) || there(entry) || !entry.waiting.is_empty());
         for source in sources {
-            if !inner.entries.iter().any(|entry| entry.source.name == source.name) {
-                inner.entries.push(Entry::new(source));
+            match inner.entries.iter_mut().find(|entry| entry.source.name == source.name) {
+                Some(entry) => entry.source.names = source.names,
+                None => inner.entries.push(Entry::new(source)),
             }
         }
     }
@@ -444,6 +454,7 @@ impl Entry {
             downloaded: self.downloaded.load(Ordering::Relaxed),
             error: self.error.clone(),
             bytes: self.source.bytes,
+            modified: self.source.modified,
             expires_in: self.keep_alive.map(|time| time.saturating_sub(self.used.elapsed())),
         }
     }

@@ -25,6 +25,8 @@ pub struct ModelSource {
     pub preload: bool,
     /// Bytes of its files, if they are on disk.
     pub bytes: u64,
+    /// Time of the latest change of its files since the Unix epoch, if they are on disk.
+    pub modified: Option<Duration>,
 }
 
 impl ModelSource {

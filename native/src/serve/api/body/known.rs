@@ -19,7 +19,8 @@ const SILENT: [&str; 4] = ["metadata", "prompt_cache_key", "store", "user"];
 
 /// Fields of OpenAI's API, Anthropic's, vLLM, SGLang and llama-server that this server does not have, and
 /// the values that ask for what it does anyway; without any, the values that mean "off" (null, false,
-/// empty).
+/// empty). Hints about how to compute (`guided_decoding_backend`, `n_keep`, `priority`) are not among them:
+/// they are ignored and named.
 const OTHERS: &[(&str, &[&str])] = &[
     ("add_special_tokens", &["true", "false"]),
     ("allowed_token_ids", &[]),
@@ -31,7 +32,6 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("functions", &[]),
     ("grammar_lazy", &[]),
     ("grammar_triggers", &[]),
-    ("guided_decoding_backend", &["\"auto\"", "\"guidance\"", "\"llguidance\""]),
     ("guided_whitespace_pattern", &[]),
     ("image_data", &[]),
     ("include", &["[]", "[\"reasoning.encrypted_content\"]"]),
@@ -45,9 +45,7 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("min_keep", &["0", "1"]),
     ("mm_processor_kwargs", &[]),
     ("modalities", &["[\"text\"]"]),
-    ("n_discard", &["0"]),
     ("n_indent", &["0"]),
-    ("n_keep", &["0"]),
     ("n_probs", &["0"]),
     ("no_stop_trim", &[]),
     ("parse_tool_calls", &["true"]),

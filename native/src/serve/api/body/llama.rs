@@ -205,14 +205,12 @@ pub fn known_fields(body: &[SchemaFn]) -> KnownFields {
 }
 
 /// Fields that this server does not have.
-fn unsupported() -> [UnsupportedField; 7] {
+fn unsupported() -> [UnsupportedField; 5] {
     let none = "leave it out";
     [
-        ("n_keep", json!(0), "start the server with --context-shift"),
         ("min_keep", json!(0), none),
         ("repeat_last_n", json!(-1), "penalties cover the whole text"),
         ("dynatemp_range", json!(0), none),
-        ("n_discard", json!(0), none),
         ("image_data", json!([]), "send text only"),
         ("lora", json!([]), "adapters are not supported"),
     ]

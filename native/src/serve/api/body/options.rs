@@ -376,14 +376,6 @@ impl GenerationOptions {
         let max_tokens = limit.unwrap_or(usize::MAX);
         let context_shift = model.context_shift.filter(|_| shifts);
         let Some(positions) = self.max_positions else { return Ok((max_tokens, context_shift)) };
-        if positions > model.context {
-            let message = format!(
-                "`options.num_ctx` is {positions}, but this server's context is {}: leave it out, or \
-                 start the server with --context {positions}",
-                model.context
-            );
-            return Err(ApiError::bad("options.num_ctx", message));
-        }
         match positions.checked_sub(prompt) {
             None | Some(0) => {
                 let message = format!(

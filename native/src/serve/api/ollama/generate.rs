@@ -73,7 +73,7 @@ async fn respond(server: &ServerState, body: JsonBody, shape: Shape) -> Result<R
     let prepared = body.prepare(move |body| {
         let known = if shape == Shape::Chat { &*CHAT } else { &*GENERATE };
         let fields = OllamaFields::parse(body, known)?;
-        let options = fields.options();
+        let options = fields.options(&own, body);
         let prompt = match shape {
             Shape::Chat => chat_prompt(body, &own, &fields, &options),
             Shape::Generate => generate_prompt(body, &own, &fields, &options),

@@ -26,7 +26,7 @@ const FOREVER: Duration = Duration::from_secs(36_525 * 86_400);
 /// Lists the models.
 pub async fn tags(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
     let statuses = statuses(&server).await?;
-    Ok(Json(json!({"models": statuses.iter().map(card).collect::<Vec<_>>()})))
+    Ok(Json(json!({"models": statuses.iter().flat_map(cards).collect::<Vec<_>>()})))
 }
 
 /// Lists the models that are loaded.
@@ -34,14 +34,16 @@ pub async fn ps(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, A
     let loaded = |status: &ModelStatus| {
         let served = status.served.as_ref()?;
         let left = status.expires_in.unwrap_or(FOREVER);
-        let mut card = card(status);
-        card["expires_at"] = rfc3339::format(Duration::from_secs(now()) + left).into();
-        card["size_vram"] = 0.into();
-        card["context_length"] = served.context.into();
-        Some(card)
+        let mut cards = cards(status);
+        for card in &mut cards {
+            card["expires_at"] = rfc3339::format(Duration::from_secs(now()) + left).into();
+            card["size_vram"] = 0.into();
+            card["context_length"] = served.context.into();
+        }
+        Some(cards)
     };
     let statuses = statuses(&server).await?;
-    Ok(Json(json!({"models": statuses.iter().filter_map(loaded).collect::<Vec<_>>()})))
+    Ok(Json(json!({"models": statuses.iter().filter_map(loaded).flatten().collect::<Vec<_>>()})))
 }
 
 /// Describes a model. Of one that is not in memory, only its files are known.
@@ -81,23 +83,25 @@ pub async fn unsupported(uri: Uri) -> ApiError {
     ApiError::new(StatusCode::NOT_IMPLEMENTED, "unsupported", message)
 }
 
-/// The fields that lists of models share.
-fn card(status: &ModelStatus) -> Value {
+/// Describes a model in lists, under each of its names. They share a digest.
+fn cards(status: &ModelStatus) -> Vec<Value> {
     let size = status.served.as_ref().map_or(status.bytes, |served| served.size.bytes);
-    json!({
-        "name": status.name,
-        "model": status.name,
-        "modified_at": modified(status),
-        "size": size,
-        "digest": digest(&status.name),
-        "details": details(status.served.as_deref()),
-    })
+    let card = |name: &String| {
+        json!({
+            "name": name,
+            "model": name,
+            "modified_at": modified(status),
+            "size": size,
+            "digest": digest(&status.name),
+            "details": details(status.served.as_deref()),
+        })
+    };
+    std::iter::once(&status.name).chain(&status.names).map(card).collect()
 }
 
-/// Returns the time at which a model was loaded.
-fn modified(status: &ModelStatus) -> String {
-    let loaded = status.served.as_ref().map_or(0, |served| served.created);
-    rfc3339::format(Duration::from_secs(loaded))
+/// Returns the time at which a model was changed, if it is known.
+fn modified(status: &ModelStatus) -> Option<String> {
+    Some(rfc3339::format(Duration::from_secs(status.changed()?)))
 }
 
 /// Returns 64 hexadecimal digits that tell models of different names apart. They are no hash of a file.

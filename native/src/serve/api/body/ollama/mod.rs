@@ -170,9 +170,14 @@ impl OllamaFields {
         self.stream.unwrap_or(true)
     }
 
-    /// Returns the options of sampling and decoding.
-    pub fn options(&self) -> GenerationOptions {
-        let options = self.options.clone().unwrap_or_default();
+    /// Returns the options of sampling and decoding. A `num_ctx` that is larger than the context of the
+    /// model cannot be honored: the body reports it as ignored.
+    pub fn options(&self, model: &ServedModel, body: &Body) -> GenerationOptions {
+        let mut options = self.options.clone().unwrap_or_default();
+        if options.num_ctx.is_some_and(|positions| positions > model.context) {
+            options.num_ctx = None;
+            body.ignored.add("options.num_ctx");
+        }
         GenerationOptions { shift: self.shift, ..options.into() }
     }
 

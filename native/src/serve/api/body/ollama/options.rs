@@ -18,9 +18,10 @@ static KNOWN: LazyLock<KnownFields> =
 pub struct OllamaOptions {
     /// Maximum number of tokens to generate. Negative: as many as fit the context.
     num_predict: Option<i64>,
-    /// Maximum number of tokens of prompt and output together.
+    /// Maximum number of tokens of prompt and output together. More than the server's context counts as
+    /// the server's context.
     #[schema(minimum = 1)]
-    num_ctx: Option<usize>,
+    pub num_ctx: Option<usize>,
     /// Sampling temperature. 0 always selects the most probable token.
     #[schema(minimum = 0)]
     temperature: Option<f32>,
@@ -77,31 +78,19 @@ impl From<OllamaOptions> for GenerationOptions {
     }
 }
 
-/// Options that configure how Ollama loads a model or that this server does not have, with the values
-/// that describe this server, and what to do instead.
-fn unsupported() -> [UnsupportedField; 15] {
-    let server = "set it when the server starts";
+/// Options that would change the output and that this server does not have, with the values that describe
+/// this server, and what to do instead. Options of loading (`num_thread`, `num_gpu`, `use_mmap`) are hints:
+/// they change no output, so they are ignored and named.
+fn unsupported() -> [UnsupportedField; 3] {
     let none = "leave it out";
     [
-        ("num_gpu", json!(0), "this server computes on CPUs"),
-        ("main_gpu", json!(0), "this server computes on CPUs"),
-        ("low_vram", json!(false), "this server computes on CPUs"),
-        ("num_thread", json!(null), "start the server with --threads"),
-        ("num_batch", json!(null), server),
-        ("num_keep", json!(null), "start the server with --context-shift"),
-        ("numa", json!(false), none),
-        ("use_mmap", json!(true), server),
-        ("use_mlock", json!(false), server),
-        ("vocab_only", json!(false), none),
         ("penalize_newline", json!(true), none),
         ("repeat_last_n", json!(-1), "penalties cover the whole text"),
         ("tfs_z", json!(1), none),
-        ("draft_num_predict", json!(null), "use `decode_mode` of /v1/chat/completions"),
-        ("embedding_only", json!(false), none),
     ]
 }
 
-/// Refuses options that this server does not have, and reports unknown ones.
+/// Refuses options that this server does not have, and reports hints and unknown ones.
 ///
 /// # Errors
 /// Names the first such option.
@@ -112,7 +101,7 @@ pub fn check_options(body: &Body) -> Result<(), ApiError> {
     refuse_others(options, "options.", &unsupported)?;
     let known =
         |name: &String| KNOWN.has(name) || unsupported.iter().any(|(other, ..)| *other == name);
-    for name in options.keys().filter(|name| !known(name)) {
+    for (name, _) in options.iter().filter(|(name, value)| !value.is_null() && !known(name)) {
         body.ignored.add(&format!("options.{name}"));
     }
     Ok(())

@@ -11,8 +11,17 @@ const REASONS: [&str; 3] = ["stop", "length", "cancelled"];
 type Scored = (u32, f32);
 
 /// The fields of a [`Completion`] in the order of its constructor.
-type CompletionFields =
-    (String, Vec<u32>, Option<Vec<f32>>, Vec<Vec<Scored>>, &'static str, usize, usize, usize);
+type CompletionFields = (
+    String,
+    String,
+    Vec<u32>,
+    Option<Vec<f32>>,
+    Vec<Vec<Scored>>,
+    &'static str,
+    usize,
+    usize,
+    usize,
+);
 
 /// Returns the name of a reason, as in the npm package and in OpenAI's API.
 fn reason(reason: FinishReason) -> &'static str {
@@ -114,6 +123,7 @@ impl Completion {
     #[allow(clippy::too_many_arguments, reason = "one for each attribute in Python")]
     fn restore(
         text: String,
+        reasoning: String,
         tokens: Vec<u32>,
         logprobs: Option<Vec<f32>>,
         top_logprobs: Vec<Vec<Scored>>,
@@ -125,6 +135,7 @@ impl Completion {
         let finish_reason = known_reason(finish_reason)?;
         Ok(Self {
             text,
+            reasoning,
             tokens,
             logprobs,
             top_logprobs,
@@ -138,6 +149,7 @@ impl Completion {
     fn __getnewargs__(&self) -> CompletionFields {
         (
             self.text.clone(),
+            self.reasoning.clone(),
             self.tokens.clone(),
             self.logprobs.clone(),
             self.top_logprobs.clone(),

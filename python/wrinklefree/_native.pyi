@@ -113,6 +113,7 @@ class Completion:
     def __new__(
         cls,
         text: str,
+        reasoning: str,
         tokens: Sequence[int],
         logprobs: Sequence[float] | None,
         top_logprobs: Sequence[Sequence[tuple[int, float]]],
@@ -124,6 +125,7 @@ class Completion:
     def __getnewargs__(
         self,
     ) -> tuple[
+        str,
         str,
         list[int],
         list[float] | None,

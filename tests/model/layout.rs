@@ -87,7 +87,7 @@ fn signs_give_the_same_logits_in_every_layout_on_every_instruction_set() {
             assert!(single.bytes_per_token() < plain.bytes_per_token() * 6 / 10, "head and layers");
         }
         for layout in [Layout::Tight, Layout::TwoBit] {
-            let other = single.clone().with_layout(layout, &rt);
+            let other = model().with_layout(Layout::OneBit, &rt).with_layout(layout, &rt);
             assert!(!other.has_layout(Layout::OneBit), "{isa:?}");
         }
         let back = single.with_layout(Layout::TwoBit, &rt);

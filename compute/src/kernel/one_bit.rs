@@ -102,11 +102,11 @@ impl<S: OneBitDot, const P: usize, const N: usize> Task for Tile<'_, '_, '_, S, 
             span::<S, P, N, SPAN>(args, panels, (row, at), &mut totals);
             at += SPAN;
         }
-        if cols & SPAN / 2 != 0 {
+        if cols & (SPAN / 2) != 0 {
             span::<S, P, N, { SPAN / 2 }>(args, panels, (row, at), &mut totals);
             at += SPAN / 2;
         }
-        if cols & SPAN / 4 != 0 {
+        if cols & (SPAN / 4) != 0 {
             span::<S, P, N, { SPAN / 4 }>(args, panels, (row, at), &mut totals);
             at += SPAN / 4;
         }
@@ -147,9 +147,9 @@ fn span<S: OneBitDot, const P: usize, const N: usize, const LEN: usize>(
             for n in 0..N {
                 let minus = s.floats(s.splat_int(-args.sum(row + n, g)));
                 let mut value = s.panel(minus);
-                for bit in first..first + runs {
+                for (bit, sum) in sums[p][n].iter().enumerate().skip(first).take(runs) {
                     let factor = s.splat(2.0 / (1 << weight::<S, N>(bit)) as f32);
-                    for (value, sum) in value.as_mut().iter_mut().zip(sums[p][n][bit].as_ref()) {
+                    for (value, sum) in value.as_mut().iter_mut().zip(sum.as_ref()) {
                         *value = s.add_product(s.floats(*sum), factor, *value);
                     }
                 }

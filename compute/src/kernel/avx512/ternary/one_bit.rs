@@ -88,7 +88,7 @@ fn dot_rows<const N: usize>(
         let mask = _mm512_set1_epi8((1u8 << bit).cast_signed());
         let mut sums = [_mm512_setzero_si512(); N];
         for (block, x) in codes[first..].iter().zip(x) {
-            if g % 8 == 0 {
+            if g.is_multiple_of(8) {
                 prefetch(block.as_ptr(), AHEAD);
             }
             add(&mut sums, _mm512_and_si512(bytemuck::must_cast(*block), mask), x);

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | [`kernel`] | one table of functions per instruction set: products, attention, norms |
 //! | [`matrix`] | ternary, int8 and float matrices in the layouts that kernels read |
-//! | [`ternary`] | the two packed layouts of ternary weights |
+//! | [`ternary`] | the packed layouts of ternary weights |
 //! | [`loader`] | moves weights from a file to memory, on all workers |
 //! | [`par`] | the thread pool |
 //! | [`mem`] | aligned buffers, weights on huge pages |

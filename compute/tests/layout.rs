@@ -1,8 +1,8 @@
-//! The two layouts of ternary matrices hold the same weights.
+//! The layouts of ternary matrices hold the same weights.
 
 use bytes::Bytes;
 use wrinklefree_compute::matrix::{GroupScales, Scales, TernaryMatrix};
-use wrinklefree_compute::ternary::{Layout, LayoutError, tight};
+use wrinklefree_compute::ternary::{Layout, LayoutError, one_bit, tight};
 
 const SHAPES: [(usize, usize); 9] =
     [(1, 1), (16, 12), (16, 16), (17, 13), (5, 47), (33, 48), (48, 100), (16, 2560), (31, 333)];
@@ -119,4 +119,66 @@ fn wrong_sizes_are_refused() {
 fn an_empty_matrix_has_no_codes() {
     let none = TernaryMatrix::pack(0, 16, Scales::Tensor(1.0), |_, _| ()).unwrap();
     assert_eq!(none.in_layout(Layout::Tight).unwrap().codes().len(), 0);
+}
+
+fn signs(rows: usize, cols: usize, code: impl Fn(usize, usize) -> u8) -> TernaryMatrix {
+    let one = |_: usize, s: &mut [half::f16]| s.fill(half::f16::ONE);
+    let scales = GroupScales::from_rows(rows, cols, one_bit::GROUP, one).unwrap();
+    TernaryMatrix::pack(rows, cols, Scales::Groups(scales), |row, out| {
+        out.iter_mut().enumerate().for_each(|(column, c)| *c = code(row, column));
+    })
+    .unwrap()
+}
+
+fn sign(row: usize, column: usize) -> u8 {
+    codes(row, column) / 2 * 2
+}
+
+#[test]
+fn signs_survive_the_one_bit_layout_and_back() {
+    for (rows, cols) in [(1, 128), (16, 256), (17, 640), (33, 896), (48, 1024), (5, 2048 + 384)] {
+        let plain = signs(rows, cols, sign);
+        let single = plain.in_layout(Layout::OneBit).unwrap();
+        assert_eq!(single.layout(), Layout::OneBit);
+        assert_eq!(single.codes().len(), rows.div_ceil(16) * 16 * cols / 8);
+        for row in 0..rows {
+            let mut found = vec![9; cols];
+            single.unpack_row(row, &mut found);
+            let expected: Vec<u8> = (0..cols).map(|column| sign(row, column)).collect();
+            assert_eq!(found, expected, "row {row} of {rows} × {cols}");
+        }
+        assert_eq!(single.in_layout(Layout::TwoBit).unwrap(), plain, "{rows} × {cols}");
+        let tight = plain.in_layout(Layout::Tight).unwrap();
+        assert_eq!(tight.in_layout(Layout::OneBit).unwrap(), single, "{rows} × {cols}");
+        assert_eq!(single.in_layout(Layout::Tight).unwrap(), tight, "{rows} × {cols}");
+    }
+}
+
+#[test]
+fn the_documented_signs_are_the_ones_in_memory() {
+    // 1024 columns and 256: the spans have 32 and 8 blocks.
+    let w = signs(3, 1280, |row, column| {
+        2 * u8::from(row == 2 && [5, 3 * 128 + 9, 1024 + 7 * 32 + 30].contains(&column))
+    });
+    let single = w.in_layout(Layout::OneBit).unwrap();
+    let mut expected = vec![0; 40 * 64];
+    expected[64 + 4 * 2 + 1] = 1;
+    expected[2 * 64 + 4 * 2 + 1] = 1 << 3;
+    expected[(32 + 7) * 64 + 4 * 2 + 2] = 1 << 7;
+    assert_eq!(single.codes()[..], expected);
+}
+
+#[test]
+fn matrices_with_zeros_or_other_groups_do_not_take_one_bit() {
+    let zero = signs(20, 256, |row, column| if (row, column) == (19, 200) { 1 } else { 2 });
+    assert!(zero.in_layout(Layout::OneBit).is_none());
+    let fourth = signs(20, 256, |row, column| if (row, column) == (19, 200) { 3 } else { 2 });
+    assert!(fourth.in_layout(Layout::OneBit).is_none());
+    let one_scale = TernaryMatrix::pack(16, 128, Scales::Tensor(1.0), |_, c| c.fill(2)).unwrap();
+    assert!(one_scale.in_layout(Layout::OneBit).is_none());
+    let odd = signs(16, 192, |_, _| 2);
+    assert!(odd.in_layout(Layout::OneBit).is_none());
+    let codes = Bytes::from(vec![0; 16 * 128 / 8]);
+    let refused = TernaryMatrix::from_one_bit(16, 128, codes, Scales::Tensor(1.0));
+    assert_eq!(refused, Err(LayoutError::OneBit { cols: 128, found: 128 }));
 }

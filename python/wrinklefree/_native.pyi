@@ -205,6 +205,6 @@ def load(
     kv_dtype: Literal["f32", "f16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8"] = "bf16",
     logits: Literal["exact", "screened"] = "exact",
     activations: Literal["auto", "exact", "int8"] = "auto",
-    layout: Literal["auto", "two-bit", "tight"] = "auto",
+    layout: Literal["auto", "two-bit", "tight", "one-bit"] = "auto",
     allow_control_tokens: bool = False,
 ) -> Engine: ...

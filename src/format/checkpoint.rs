@@ -209,13 +209,21 @@ impl LayerWeights {
 }
 
 impl Weights {
-    /// Converts the ternary matrices of all layers to a layout, except those that do not fit it.
+    /// Converts the ternary matrices of all layers to a layout, except those that do not fit it. The other
+    /// matrices are never tight: they take one bit if the layers do, otherwise two.
     pub fn set_layout(&mut self, layout: Layout) {
-        for linear in self.linears_mut() {
-            if let Matrix::Ternary(w) = &mut linear.weight {
+        fn set(matrix: &mut Matrix, layout: Layout) {
+            if let Matrix::Ternary(w) = matrix {
                 w.set_layout(layout);
             }
         }
+        self.linears_mut().for_each(|linear| set(&mut linear.weight, layout));
+        let wide = if layout == Layout::OneBit { layout } else { Layout::TwoBit };
+        let drafting = self.mtp.iter_mut().flat_map(|mtp| mtp.groups_mut()).flatten();
+        for linear in self.head.iter_mut().chain(drafting) {
+            set(&mut linear.weight, wide);
+        }
+        set(&mut self.embed, wide);
     }
 
     /// The matrices of all layers, without the block that drafts tokens.

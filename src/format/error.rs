@@ -1,6 +1,6 @@
 //! Errors of loading a model file: the file and tensor, the expected and found values, and advice.
 
-use crate::ternary::LayoutError;
+use crate::ternary::{LayoutError, one_bit};
 use std::fmt;
 
 /// Kind of a [`LoadError`].
@@ -112,6 +112,10 @@ impl LoadError {
             LayoutError::Group(_, multiple) => {
                 (K::UnsupportedType, format!("groups of a multiple of {multiple} columns"))
             }
+            LayoutError::OneBit { .. } => (
+                K::Shape,
+                format!("columns in whole groups of {}, each with a scale", one_bit::GROUP),
+            ),
             LayoutError::TooLarge(..) => (K::Shape, "a matrix that fits in memory".into()),
         };
         let found = match error {
@@ -120,6 +124,9 @@ impl LoadError {
             }
             LayoutError::Size { found, .. } => format!("{found} bytes"),
             LayoutError::Group(size, _) => format!("groups of {size}"),
+            LayoutError::OneBit { cols, found } => {
+                format!("{cols} columns, a scale for each {found}")
+            }
             LayoutError::TooLarge(rows, cols) => format!("{rows} × {cols}"),
         };
         Self::new(kind, file, expected, found).tensor(tensor)

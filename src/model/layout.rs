@@ -1,10 +1,12 @@
 //! Layout of a model's weights. Ternary matrices take two bits per weight, or the tight layout, which
-//! reads a sixth less and so is faster where memory bounds decoding. The head is whole or in planes.
+//! reads a sixth less and so is faster where memory bounds decoding. Matrices without zeros take one bit.
+//! The head is whole or in planes.
 
 use super::inputs::{Exec, Fill, Inputs};
 use super::profile::{Phase, Profile};
 use super::{Model, Runtime, screen, work};
 use crate::format::{Activations, LayerWeights, Linear, Mixer};
+use crate::kernel::Kernels;
 use crate::loader::{InMemory, WeightLoader, WeightSource};
 use crate::matrix::Matrix;
 use crate::mem::AlignedVec;
@@ -12,11 +14,11 @@ use crate::par::Bound;
 use crate::ternary::{Layout, TernaryMatrix, repack};
 use std::hint::black_box;
 
-/// Bytes of ternary matrices that caches may hold from token to token. Up to here the tight layout
+/// Bytes of ternary matrices that caches may hold from token to token. Up to here a narrow layout
 /// gains nothing and costs more to decode.
 const CACHED: usize = 48 << 20;
 /// Bytes of two-bit matrices that are timed, plus [`SAMPLE_EACH`] per thread. With the copies in the
-/// tight layout, that is more than the caches hold.
+/// narrow layout, that is more than the caches hold.
 const SAMPLE: usize = 88 << 20;
 const SAMPLE_EACH: usize = 4 << 20;
 /// Number of measurements of both layouts; the majority decides.
@@ -40,11 +42,11 @@ impl Model {
         let layout = if runtime.kernels.reads(layout) { layout } else { Layout::TwoBit };
         runtime.thread_pool.run(Bound::Memory, |scope| {
             let loader = &mut WeightLoader::new(scope, source);
-            self.repack_head(screened, loader);
+            self.repack_head(Some(layout), screened, loader);
             let layers = self.weights.layers.iter_mut();
             let mtp = self.weights.mtp.iter_mut().flat_map(|mtp| mtp.groups_mut());
             for group in layers.flat_map(LayerWeights::groups_mut).chain(mtp) {
-                repack_group(group, layout, loader);
+                repack_group(group, layout, &runtime.kernels, loader);
             }
             if let Some(embed) = self.weights.mtp.as_mut().and_then(|mtp| mtp.embed.as_mut()) {
                 *embed = embed.relocate(loader);
@@ -67,7 +69,7 @@ impl Model {
     /// vocabularies; other heads stay as they are.
     #[must_use]
     pub fn with_screened_head(mut self) -> Self {
-        self.repack_head(true, &mut WeightLoader::alone());
+        self.repack_head(None, true, &mut WeightLoader::alone());
         self.work = work(&self.spec, &self.weights, &self.head, self.screened);
         self
     }
@@ -105,11 +107,25 @@ impl Model {
         self
     }
 
-    fn repack_head(&mut self, screened: bool, loader: &mut WeightLoader<'_, '_>) {
+    /// Brings the head and the embeddings to their final memory. A ternary head takes one bit per weight if
+    /// the layers do and it fits, otherwise two.
+    fn repack_head(
+        &mut self,
+        layout: Option<Layout>,
+        screened: bool,
+        loader: &mut WeightLoader<'_, '_>,
+    ) {
         let head = &self.head.weight;
         let split = screened.then(|| screen::split(head, loader)).flatten().map(Matrix::Split);
         self.screened = split.is_some();
-        self.head.weight = split.unwrap_or_else(|| head.relocate(loader));
+        let ternary = match (head, layout) {
+            (Matrix::Ternary(w), Some(Layout::OneBit)) => Some((w, Layout::OneBit)),
+            (Matrix::Ternary(w), Some(_)) => Some((w, Layout::TwoBit)),
+            _ => None,
+        };
+        let packed = ternary.and_then(|(w, layout)| repack(&[w], layout, loader).pop().flatten());
+        let packed = split.or(packed.map(Matrix::Ternary));
+        self.head.weight = packed.unwrap_or_else(|| head.relocate(loader));
         // A tied head shares its bytes with the embeddings: a copy would be half a model more.
         match &mut self.weights.head {
             Some(head) => {
@@ -121,8 +137,9 @@ impl Model {
     }
 
     /// Returns the layout in which the model decodes faster on this machine. Models that fit in caches
-    /// take two bits; others are decided by timing some of their products in both layouts. `now`
-    /// returns the time in seconds, from any origin.
+    /// take two bits; others are decided by timing some of their products in two layouts: two bits, and one
+    /// bit if weights have no zeros, otherwise the tight layout. `now` returns the time in seconds, from any
+    /// origin.
     pub fn fastest_layout(
         &self,
         runtime: &Runtime,
@@ -130,21 +147,27 @@ impl Model {
         now: impl Fn() -> f64,
     ) -> Layout {
         let bytes: usize = self.ternary().map(|(_, w)| two_bits(w)).sum();
-        if bytes < CACHED || !runtime.kernels.reads(Layout::Tight) {
+        if bytes < CACHED {
             return Layout::TwoBit;
         }
-        let [plain, tight] =
-            [Layout::TwoBit, Layout::Tight].map(|layout| self.sample(layout, runtime, source));
-        let both = plain.len().min(tight.len());
+        let readable = |layout: &Layout| runtime.kernels.reads(*layout);
+        let narrow = [Layout::OneBit, Layout::Tight].into_iter().filter(readable);
+        let sampled = |layout| (layout, self.sample(layout, runtime, source));
+        let Some((layout, narrow)) = narrow.map(sampled).find(|(_, sample)| !sample.is_empty())
+        else {
+            return Layout::TwoBit;
+        };
+        let plain = self.sample(Layout::TwoBit, runtime, source);
+        let both = plain.len().min(narrow.len());
         let seconds = |linears: &[Linear]| {
             let begin = now();
             pass(&linears[..both], runtime);
             now() - begin
         };
         // The layouts take turns, because memory bandwidth changes over time.
-        let tight_is_faster = |_: &usize| seconds(&plain) > seconds(&tight);
-        match (0..TURNS).filter(tight_is_faster).count() > TURNS / 2 {
-            true => Layout::Tight,
+        let narrow_is_faster = |_: &usize| seconds(&plain) > seconds(&narrow);
+        match (0..TURNS).filter(narrow_is_faster).count() > TURNS / 2 {
+            true => layout,
             false => Layout::TwoBit,
         }
     }
@@ -153,7 +176,8 @@ impl Model {
     /// are correct but run in the scalar kernels, which take many times as long.
     #[must_use]
     pub fn with_supported_layout(self, runtime: &Runtime) -> Self {
-        match self.is_tight() && !runtime.kernels.reads(Layout::Tight) {
+        let unread = |layout| self.has_layout(layout) && !runtime.kernels.reads(layout);
+        match [Layout::Tight, Layout::OneBit].into_iter().any(unread) {
             true => self.with_layout(Layout::TwoBit, runtime),
             false => self,
         }
@@ -161,8 +185,19 @@ impl Model {
 
     /// Returns true if any ternary matrix is in the tight layout; others may not fit it.
     pub fn is_tight(&self) -> bool {
-        let tight = |m: &Matrix| matches!(m, Matrix::Ternary(w) if w.layout() == Layout::Tight);
-        self.matrices().any(tight)
+        self.has_layout(Layout::Tight)
+    }
+
+    /// Narrowest layout that any ternary matrix is in.
+    pub fn layout(&self) -> Layout {
+        let mut narrow = [Layout::OneBit, Layout::Tight].into_iter();
+        narrow.find(|layout| self.has_layout(*layout)).unwrap_or(Layout::TwoBit)
+    }
+
+    /// Returns true if any ternary matrix is in this layout.
+    pub fn has_layout(&self, layout: Layout) -> bool {
+        let has = |m: &Matrix| matches!(m, Matrix::Ternary(w) if w.layout() == layout);
+        self.matrices().any(has)
     }
 
     /// Copies of the first ternary matrices in a layout, up to one that does not fit it.
@@ -197,8 +232,14 @@ fn int8(linear: &Linear) -> Activations {
     }
 }
 
-/// Repacks the matrices that one product reads side by side.
-fn repack_group(group: Vec<&mut Linear>, layout: Layout, loader: &mut WeightLoader<'_, '_>) {
+/// Repacks the matrices that one product reads side by side. Those that do not fit the layout stay in
+/// theirs if the kernels read it, and otherwise take two bits.
+fn repack_group(
+    group: Vec<&mut Linear>,
+    layout: Layout,
+    kernels: &Kernels,
+    loader: &mut WeightLoader<'_, '_>,
+) {
     let ternary = |linear: &Linear| match &linear.weight {
         Matrix::Ternary(w) => Some(w.clone()),
         _ => None,
@@ -206,11 +247,16 @@ fn repack_group(group: Vec<&mut Linear>, layout: Layout, loader: &mut WeightLoad
     let matrices: Vec<_> = group.iter().filter_map(|linear| ternary(linear)).collect();
     let mut packed = repack(&matrices, layout, loader).into_iter();
     for linear in group {
-        let fits = matches!(linear.weight, Matrix::Ternary(_)).then(|| packed.next()).flatten();
-        linear.weight = match fits.flatten() {
-            Some(w) => Matrix::Ternary(w),
-            None => linear.weight.relocate(loader),
+        let Matrix::Ternary(w) = &linear.weight else {
+            linear.weight = linear.weight.relocate(loader);
+            continue;
         };
+        let plain = |loader: &mut WeightLoader<'_, '_>| match kernels.reads(w.layout()) {
+            true => None,
+            false => repack(&[w], Layout::TwoBit, loader).pop().flatten(),
+        };
+        let fitting = packed.next().flatten().or_else(|| plain(loader));
+        linear.weight = Matrix::Ternary(fitting.unwrap_or_else(|| w.relocate(loader)));
     }
 }
 

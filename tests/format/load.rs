@@ -299,6 +299,40 @@ fn groups_survive_packing_in_the_tight_layout() {
     same(&loaded, &plain);
 }
 
+/// The version in the metadata of a packed file.
+fn version(bytes: &[u8]) -> char {
+    let head = String::from_utf8_lossy(&bytes[..4096]);
+    let (_, rest) = head.split_once(r#""version":""#).expect("a version");
+    rest.chars().next().unwrap()
+}
+
+#[test]
+fn signs_take_one_bit_in_memory_and_survive_packing() {
+    let gguf = Gguf::model("qwen3", 256, 41, |rng, rows, cols| {
+        crate::fixtures::random_blocks(&codec::Q1_0, rows * cols, rng, None)
+    });
+    let single = gguf.load().unwrap();
+    let down = |c: &Checkpoint| c.weights.layers[0].down.weight.kind();
+    assert_eq!(down(&single), "ternary/one-bit/g128");
+    let (mut loaded, bytes) = through_packed(&single);
+    same(&loaded, &single);
+    // Programs that do not know such matrices refuse the version.
+    assert_eq!(version(&bytes), '7');
+
+    let mut plain = single.clone();
+    plain.weights.set_layout(Layout::TwoBit);
+    assert_eq!(down(&plain), "ternary/g128");
+    // Older programs read a file in two bits.
+    let (mut again, bytes) = through_packed(&plain);
+    assert_eq!(version(&bytes), '2');
+    loaded.weights.set_layout(Layout::TwoBit);
+    same(&loaded, &plain);
+    again.weights.set_layout(Layout::Tight);
+    assert_eq!(down(&again), "ternary/tight/g128");
+    again.weights.set_layout(Layout::OneBit);
+    same(&again, &single);
+}
+
 #[test]
 fn planes_survive_packing() {
     let mut c = Hf::new("bitnet", Style::Packed).load().unwrap();

@@ -1,11 +1,13 @@
-//! A model computes the same bits in both layouts of its weights, and chooses the faster one.
+//! A model computes the same bits in all layouts of its weights, and chooses the faster one.
 
-use crate::common::{bitnet, bitnet_2b, odd};
+use crate::common::{Noise, bitnet, bitnet_2b, odd};
+use half::f16;
 use std::cell::Cell;
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::format::Spec;
+use wrinklefree::format::{Spec, Weights};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::loader::InMemory;
+use wrinklefree::matrix::{GroupScales, Matrix, Scales, TernaryMatrix};
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 use wrinklefree::ternary::Layout;
@@ -45,6 +47,93 @@ fn logits_are_the_same_bit_for_bit_on_every_instruction_set() {
         let back = tight.with_layout(Layout::TwoBit, &rt);
         assert_eq!(back.bytes_per_token(), plain.bytes_per_token());
         assert!(!back.is_tight());
+    }
+}
+
+/// A model of signs with a scale for each 128 of them, of which the head is one matrix.
+fn signs(spec: &Spec) -> Weights {
+    let mut weights = bitnet(spec, 9);
+    let mut noise = Noise(77);
+    let mut signs = |rows: usize, cols: usize| {
+        let scales = GroupScales::from_rows(rows, cols, 128, |_, scales| {
+            scales.fill_with(|| f16::from_f32(noise.float()));
+        });
+        let codes = |row: usize, out: &mut [u8]| {
+            (row..).zip(out).for_each(|(i, code)| *code = 2 * (i * i / 7 % 2) as u8);
+        };
+        let packed = TernaryMatrix::pack(rows, cols, Scales::Groups(scales.unwrap()), codes);
+        Matrix::Ternary(packed.unwrap())
+    };
+    for linear in weights.linears_mut() {
+        linear.weight = signs(linear.weight.rows(), linear.weight.cols());
+    }
+    weights.embed = signs(spec.vocab_size, spec.hidden_size);
+    weights
+}
+
+#[test]
+fn signs_give_the_same_logits_in_every_layout_on_every_instruction_set() {
+    let spec = Spec { hidden_size: 384, intermediate_size: 1408, heads: 6, head_dim: 64, ..odd() };
+    for kernels in Kernels::all() {
+        let (rt, isa) = (runtime(kernels), kernels.isa());
+        let model = || Model::new(spec.clone(), signs(&spec)).unwrap();
+        let (plain, single) = (model(), model().with_layout(Layout::OneBit, &rt));
+        assert_eq!(single.has_layout(Layout::OneBit), kernels.reads(Layout::OneBit), "{isa:?}");
+        for count in [1, 2, 5, 9, 70] {
+            let tokens: Vec<u32> = (0..count).map(|i| i * 37 % 131).collect();
+            assert_eq!(logits(&single, &rt, &tokens), logits(&plain, &rt, &tokens), "{isa:?}");
+        }
+        if kernels.reads(Layout::OneBit) {
+            assert!(single.bytes_per_token() < plain.bytes_per_token() * 6 / 10, "head and layers");
+        }
+        for layout in [Layout::Tight, Layout::TwoBit] {
+            let other = model().with_layout(Layout::OneBit, &rt).with_layout(layout, &rt);
+            assert!(!other.has_layout(Layout::OneBit), "{isa:?}");
+        }
+        let back = single.with_layout(Layout::TwoBit, &rt);
+        assert_eq!(back.bytes_per_token(), plain.bytes_per_token());
+    }
+}
+
+#[test]
+fn matrices_that_do_not_fit_one_bit_stay_in_a_layout_that_kernels_read() {
+    for kernels in Kernels::all() {
+        let rt = runtime(kernels);
+        let mut weights = bitnet(&odd(), 5);
+        weights.set_layout(Layout::Tight);
+        let model = Model::new(odd(), weights).unwrap().with_layout(Layout::OneBit, &rt);
+        assert!(!model.has_layout(Layout::OneBit));
+        assert_eq!(model.is_tight(), kernels.reads(Layout::Tight) && kernels.reads(Layout::OneBit));
+    }
+}
+
+#[test]
+fn a_large_model_of_signs_is_timed_in_one_bit() {
+    let Some(kernels) = Kernels::all().find(|k| k.reads(Layout::OneBit)) else {
+        eprintln!("skipped: no kernels of this machine read the one-bit layout");
+        return;
+    };
+    let rt = runtime(kernels);
+    let spec = Spec {
+        hidden_size: 2560,
+        intermediate_size: 7680,
+        layers: 3,
+        vocab_size: 64,
+        ..bitnet_2b()
+    };
+    let model = Model::new(spec.clone(), signs(&spec)).unwrap();
+    for single_is_faster in [true, false] {
+        let (read, time) = (Cell::new(0), Cell::new(0.0));
+        let now = || {
+            if read.get() % 2 == 1 {
+                let fast = (read.get() / 2 % 2 == 1) == single_is_faster;
+                time.set(time.get() + if fast { 1.0 } else { 2.0 });
+            }
+            read.set(read.get() + 1);
+            time.get()
+        };
+        let layout = model.fastest_layout(&rt, &InMemory, now);
+        assert_eq!(layout == Layout::OneBit, single_is_faster);
     }
 }
 

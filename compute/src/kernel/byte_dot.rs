@@ -1,5 +1,6 @@
 //! Ternary × int8 by instructions that multiply bytes and add the products of each row.
 
+use super::byte_ops::{ByteOps, add_quads};
 use super::simd::Simd;
 use super::ternary::TernaryDot;
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS};
@@ -8,29 +9,16 @@ use crate::ternary::{BLOCK_BYTES, BLOCK_COLS};
 const CHAINS: usize = 4;
 
 /// Products of four bytes of each row by one instruction, or two.
-pub trait ByteDot: Simd {
+pub trait ByteDot: ByteOps {
     /// Most blocks whose products fit a chain of sums.
     const CHUNK: usize;
     /// Prefetch distance in bytes.
     const AHEAD: usize;
     /// Number of chains that hide the latency and fit the registers, by number of activation rows.
     const ROW_CHAINS: [usize; 9];
-
-    /// Loads a block of codes.
-    fn block(x: &[u8; BLOCK_BYTES]) -> Self::IntPanel;
-    /// Returns a vector of equal bytes.
-    fn splat_byte(self, x: u8) -> Self::Ints;
-    /// Returns a & b.
-    fn and(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
-    /// Shifts 16-bit lanes right by two bits, so a byte may get bits of its neighbor.
-    fn right2(self, x: Self::Ints) -> Self::Ints;
-    /// Adds the products of bytes, of which those of `w` are not negative, to sums.
-    fn add_quads(self, sum: Self::Ints, w: Self::Ints, x: Self::Ints) -> Self::Ints;
-    /// Returns each row's sum in 32 bits.
-    fn widen(self, sum: Self::Ints) -> Self::Ints;
 }
 
-/// Implements [`ByteDot`] by the functions of a module. `unsafe` stands in front of calls, as in
+/// Implements [`ByteDot`] and [`ByteOps`] by the functions of a module. `unsafe` stands in front of calls, as in
 /// [`simd`](super::simd::simd).
 macro_rules! byte_dot {
     ($token:ty, $ops:path, chunk: $chunk:expr, ahead: $ahead:expr, chains: $chains:expr $(, $unsafe:tt)?) => {
@@ -38,20 +26,9 @@ macro_rules! byte_dot {
             const CHUNK: usize = $chunk;
             const AHEAD: usize = $ahead;
             const ROW_CHAINS: [usize; 9] = $chains;
-
-            #[inline(always)]
-            fn block(x: &[u8; $crate::ternary::BLOCK_BYTES]) -> Self::IntPanel {
-                bytemuck::must_cast(*x)
-            }
-
-            $crate::kernel::simd::simd!(@each [$ops] [$($unsafe)?] {
-                splat_byte(x: u8) -> Self::Ints;
-                and(a: Self::Ints, b: Self::Ints) -> Self::Ints;
-                right2(x: Self::Ints) -> Self::Ints;
-                add_quads(sum: Self::Ints, w: Self::Ints, x: Self::Ints) -> Self::Ints;
-                widen(sum: Self::Ints) -> Self::Ints;
-            });
         }
+
+        $crate::kernel::byte_ops::byte_ops!($token, $ops $(, $unsafe)?);
     };
 }
 pub(super) use byte_dot;
@@ -82,14 +59,6 @@ pub fn multiply<S: ByteDot, const N: usize>(
         for codes in codes.as_mut() {
             *codes = s.right2(*codes);
         }
-    }
-}
-
-/// Adds the products of 16 rows × 4 columns with four activations.
-#[inline(always)]
-pub fn add_quads<S: ByteDot>(s: S, sums: &mut S::IntPanel, w: &S::IntPanel, x: S::Ints) {
-    for (sum, w) in sums.as_mut().iter_mut().zip(w.as_ref()) {
-        *sum = s.add_quads(*sum, *w, x);
     }
 }
 

@@ -35,6 +35,12 @@ mod attention_loop;
 mod attention_parts;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", feature = "relaxed-simd")))]
 mod byte_dot;
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_feature = "neon"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
+mod byte_ops;
 pub mod delta;
 mod exp;
 mod finite;
@@ -52,6 +58,12 @@ mod hadamard;
 ))]
 mod int8;
 mod kv;
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_feature = "neon"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
+mod one_bit;
 mod operands;
 #[cfg(any(
     target_arch = "x86_64",
@@ -65,7 +77,11 @@ mod packing;
     all(target_arch = "wasm32", target_feature = "simd128")
 ))]
 mod panel_rows;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_feature = "neon"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 mod panels;
 mod rows;
 mod scalar;
@@ -185,6 +201,8 @@ pub struct Kernels {
     two_bit: TernaryFn,
     /// Ternary × int8 over panels, of matrices in the tight layout; `None` if the set does not read it.
     tight: Option<TernaryFn>,
+    /// Ternary × int8 over panels, of matrices in the one-bit layout; `None` if the set does not read it.
+    one_bit: Option<TernaryFn>,
     /// Multiplies int8 × int8 over panels.
     pub int8: Int8Fn,
     /// Multiplies a float matrix × f32 rows, `[rows][cols]`, over weight rows.
@@ -246,6 +264,7 @@ impl Kernels {
         isa: Isa::Scalar,
         two_bit: scalar::ternary,
         tight: None,
+        one_bit: None,
         int8: scalar::int8,
         float: scalar::float,
         quantize8: scalar::quantize8,
@@ -341,7 +360,11 @@ impl Kernels {
 
     /// Returns true if this set has a ternary product for the layout; otherwise the scalar one is used.
     pub fn reads(&self, layout: Layout) -> bool {
-        layout == Layout::TwoBit || self.tight.is_some()
+        match layout {
+            Layout::TwoBit => true,
+            Layout::Tight => self.tight.is_some(),
+            Layout::OneBit => self.one_bit.is_some(),
+        }
     }
 
     /// Multiplies ternary × int8 over panels.
@@ -357,6 +380,7 @@ impl Kernels {
         let product = match w.layout() {
             Layout::TwoBit => self.two_bit,
             Layout::Tight => self.tight.unwrap_or(scalar::ternary),
+            Layout::OneBit => self.one_bit.unwrap_or(scalar::ternary),
         };
         product(w, panels, x, y, scratch);
     }

@@ -5,7 +5,7 @@ use super::simd::{Simd, align_stack};
 use super::{Quantized, panel_rows};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix, one_bit};
 use std::ops::Range;
 
 /// Arguments of a product that all its tiles share.
@@ -73,7 +73,20 @@ impl<'a, S: Simd> TernaryArgs<'a, S> {
         &self.w.codes()[panel * bytes..][..bytes]
     }
 
-    /// Returns the two-bit codes of a panel.
+    /// Unpacks some blocks of a panel in the one-bit layout to two-bit codes, and returns these.
+    #[inline(always)]
+    pub fn two_bits<'b>(
+        &self,
+        panel: usize,
+        blocks: Range<usize>,
+        buffer: &'b mut [[u8; BLOCK_BYTES]],
+    ) -> &'b [[u8; BLOCK_BYTES]] {
+        let buffer = &mut buffer[..blocks.len()];
+        one_bit::unpack(self.codes(panel), self.w.cols(), blocks, buffer);
+        buffer
+    }
+
+    /// Returns the blocks of a panel, of two-bit codes or of single bits.
     #[inline(always)]
     pub fn codes(&self, panel: usize) -> &'a [[u8; BLOCK_BYTES]] {
         self.panel(panel).as_chunks().0
@@ -125,7 +138,25 @@ impl<'a, S: Simd> TernaryArgs<'a, S> {
         (row, g): (usize, usize),
         scales: S::Panel,
     ) {
-        let value = panel_rows::floats(self.s, exact, self.sums[row * self.groups + g]);
+        let value = panel_rows::floats(self.s, exact, self.sum(row, g));
+        self.add_value(total, value, (row, g), scales);
+    }
+
+    /// Returns the sum of an activation row in group `g`.
+    #[inline(always)]
+    pub fn sum(&self, row: usize, g: usize) -> i32 {
+        self.sums[row * self.groups + g]
+    }
+
+    /// Adds value · group step · scale of an activation row and a group to its total.
+    #[inline(always)]
+    pub fn add_value(
+        &self,
+        total: &mut S::Panel,
+        value: S::Panel,
+        (row, g): (usize, usize),
+        scales: S::Panel,
+    ) {
         panel_rows::add_scaled_group(self.s, total, value, scales, self.steps, (row, g));
     }
 

@@ -21,7 +21,7 @@ pub use view::{Int8Panel, Int8Scales, Int8View, PARTS, Packing};
 /// A weight matrix of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Matrix {
-    /// Two-bit codes, or three codes in five bits.
+    /// Two-bit codes, three codes in five bits, or single bits.
     Ternary(TernaryMatrix),
     /// int8 with a scale per row or per group of columns.
     Int8(Int8Matrix),
@@ -79,11 +79,15 @@ impl Matrix {
         }
     }
 
-    /// Short name of the kind: `ternary`, `ternary/tight`, `ternary/tight/g128`, `int8`, `int6/g16`, `bf16`…
+    /// Short name of the kind: `ternary`, `ternary/tight`, `ternary/one-bit/g128`, `int8`, `int6/g16`, `bf16`…
     pub fn kind(&self) -> String {
         match self {
             Self::Ternary(m) => {
-                let layout = if m.layout() == Layout::Tight { "ternary/tight" } else { "ternary" };
+                let layout = match m.layout() {
+                    Layout::TwoBit => "ternary",
+                    Layout::Tight => "ternary/tight",
+                    Layout::OneBit => "ternary/one-bit",
+                };
                 match m.scales() {
                     Scales::Tensor(_) => layout.into(),
                     Scales::Groups(g) => format!("{layout}/g{}", g.size()),

@@ -1,4 +1,4 @@
-//! Ternary weights: two packed layouts, packing and unpacking.
+//! Ternary weights: three packed layouts, packing and unpacking.
 //!
 //! A weight w ∈ {-1, 0, +1} is stored as the code c = w + 1 in two bits. The fourth code, 3 (weight
 //! +2), is legal in some files and is kept.
@@ -8,7 +8,8 @@
 //! matrix its panels from top to bottom. Rows and columns past the edge hold code 1 (weight 0). The
 //! bytes are the same on every host.
 //!
-//! The [`tight`] layout takes a sixth less memory, for products that memory bandwidth limits.
+//! The [`tight`] layout takes a sixth less memory, for products that memory bandwidth limits. The
+//! [`one_bit`] layout takes half, and holds no other weights than −1 and +1.
 //!
 //! ```
 //! use wrinklefree_compute::ternary::{Layout, Scales, TernaryMatrix};
@@ -27,6 +28,7 @@
 //! # Ok::<(), wrinklefree_compute::ternary::LayoutError>(())
 //! ```
 
+pub mod one_bit;
 mod repack;
 mod scales;
 pub mod tight;
@@ -56,6 +58,19 @@ pub enum Layout {
     TwoBit,
     /// Three codes in five bits: [`tight`].
     Tight,
+    /// One bit per weight that is −1 or +1: [`one_bit`].
+    OneBit,
+}
+
+impl Layout {
+    /// Name of the layout, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TwoBit => "two-bit",
+            Self::Tight => "tight",
+            Self::OneBit => "one-bit",
+        }
+    }
 }
 
 /// Error for bytes that are not a matrix of the expected shape.
@@ -78,6 +93,17 @@ pub enum LayoutError {
     /// A group size that the kernels do not support.
     #[error("group size {0}: expected a multiple of {1}")]
     Group(usize, usize),
+    /// Columns or scales that the one-bit layout does not hold.
+    #[error(
+        "one-bit weights: expected a scale for each {} of {cols} columns, found one for each {found}",
+        one_bit::GROUP
+    )]
+    OneBit {
+        /// Number of columns of the matrix.
+        cols: usize,
+        /// Number of columns that share a scale.
+        found: usize,
+    },
     /// The size of rows × columns overflows.
     #[error("{0} × {1} is too large")]
     TooLarge(usize, usize),
@@ -160,6 +186,7 @@ impl TernaryMatrix {
                 cols.div_ceil(group.max(1)).checked_mul(group.div_ceil(tight::COLS))?,
                 tight::BYTES,
             ),
+            Layout::OneBit => (cols.div_ceil(one_bit::COLS), BLOCK_BYTES),
         };
         rows.div_ceil(PANEL_ROWS).checked_mul(blocks)?.checked_mul(bytes)
     }
@@ -193,6 +220,22 @@ impl TernaryMatrix {
         Self::new(Layout::Tight, (rows, cols), codes, scales)
     }
 
+    /// Takes codes in the one-bit layout, without copying.
+    ///
+    /// # Errors
+    /// As [`TernaryMatrix::from_panels`], and unless each [`one_bit::GROUP`] columns have a scale.
+    pub fn from_one_bit(
+        rows: usize,
+        cols: usize,
+        codes: Bytes,
+        scales: Scales,
+    ) -> Result<Self, LayoutError> {
+        if !one_bit::takes(cols, &scales) {
+            return Err(LayoutError::OneBit { cols, found: scales.group(cols) });
+        }
+        Self::new(Layout::OneBit, (rows, cols), codes, scales)
+    }
+
     fn new(
         layout: Layout,
         (rows, cols): (usize, usize),
@@ -212,7 +255,8 @@ impl TernaryMatrix {
     /// Returns the same weights in `layout`. Weights that are in it already are shared, not copied.
     ///
     /// Returns `None` if memory has no room or the weights do not fit: the tight layout has no fourth code,
-    /// and takes more memory where 16 columns share a scale.
+    /// and takes more memory where 16 columns share a scale. The one-bit layout has no weight 0 either, and
+    /// a scale for each [`one_bit::GROUP`] columns.
     pub fn in_layout(&self, layout: Layout) -> Option<Self> {
         repack(&[self], layout, &mut WeightLoader::alone()).pop().flatten()
     }
@@ -227,10 +271,13 @@ impl TernaryMatrix {
     /// Returns the same codes with one scale for all.
     ///
     /// # Errors
-    /// If the scale is not finite.
+    /// If the scale is not finite, or the layout is the one-bit one.
     pub fn with_scale(&self, scale: f32) -> Result<Self, LayoutError> {
-        let (shape, codes) = ((self.rows, self.cols), self.codes.clone());
-        Self::new(self.layout, shape, codes, Scales::Tensor(scale))
+        let (rows, cols, codes) = (self.rows, self.cols, self.codes.clone());
+        match self.layout {
+            Layout::OneBit => Self::from_one_bit(rows, cols, codes, Scales::Tensor(scale)),
+            layout => Self::new(layout, (rows, cols), codes, Scales::Tensor(scale)),
+        }
     }
 
     /// Packs a matrix row by row: `fill(row, codes)` writes the row's `cols` codes, each in 0..=3.
@@ -296,6 +343,14 @@ impl TernaryMatrix {
                     }
                 }
             }
+            Layout::OneBit => {
+                let blocks = codes.as_chunks().0;
+                for span in one_bit::spans(self.cols, 0) {
+                    for (column, code) in span.clone().zip(&mut out[span.clone()]) {
+                        *code = convert(one_bit::code(blocks, &span, row, column));
+                    }
+                }
+            }
         }
     }
 
@@ -328,6 +383,7 @@ impl TernaryMatrix {
         self.group_cols().div_ceil(match layout {
             Layout::TwoBit => BLOCK_COLS,
             Layout::Tight => tight::COLS,
+            Layout::OneBit => one_bit::COLS,
         })
     }
 

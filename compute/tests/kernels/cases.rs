@@ -13,6 +13,8 @@ mod group_steps;
 mod int8;
 #[path = "linear_attention.rs"]
 mod linear_attention;
+#[path = "one_bit.rs"]
+mod one_bit;
 
 pub use attention::*;
 pub use batches::*;
@@ -20,6 +22,7 @@ pub use finite::*;
 pub use group_steps::*;
 pub use int8::*;
 pub use linear_attention::*;
+pub use one_bit::*;
 
 use half::{bf16, f16};
 use wrinklefree_compute::kernel::{GroupSteps, Isa, Kernels, Quantized};
@@ -41,6 +44,8 @@ macro_rules! each_case {
             products_share_a_scratch
             products_write_nothing_past_a_view
             ternary_products_do_not_overflow_at_the_extremes
+            one_bit_products_equal_scalar
+            one_bit_products_do_not_overflow_at_the_extremes
             int8_products_equal_scalar
             split_products_equal_int8
             products_with_parts_of_scales_equal_int8

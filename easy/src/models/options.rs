@@ -72,18 +72,21 @@ pub enum LayoutChoice {
     TwoBit,
     /// Three weights in five bits.
     Tight,
+    /// Eight weights in a byte, where none is zero.
+    OneBit,
 }
 
 impl LayoutChoice {
     /// All choices.
-    pub const ALL: &[Self] = &[Self::Auto, Self::TwoBit, Self::Tight];
+    pub const ALL: &[Self] = &[Self::Auto, Self::TwoBit, Self::Tight, Self::OneBit];
 
     /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
-            Self::TwoBit => "two-bit",
-            Self::Tight => "tight",
+            Self::TwoBit => Layout::TwoBit.name(),
+            Self::Tight => Layout::Tight.name(),
+            Self::OneBit => Layout::OneBit.name(),
         }
     }
 }
@@ -165,16 +168,18 @@ impl OpenOptions {
             }
             LayoutChoice::TwoBit => Layout::TwoBit,
             LayoutChoice::Tight => Layout::Tight,
+            LayoutChoice::OneBit => Layout::OneBit,
         };
         let screened = self.logits == Logits::Screened;
         let mut model = model.repack(layout, screened, runtime, source);
         model.sparsity = self.activation_sparsity;
         let mut warnings = Vec::new();
-        if self.layout == LayoutChoice::Tight && !model.is_tight() {
-            let isa = runtime.kernels.isa().name();
-            let why = match runtime.kernels.reads(Layout::Tight) {
-                true => "no matrix of this model fits the tight layout".into(),
-                false => format!("{isa} kernels do not read the tight layout here"),
+        let asked = matches!(self.layout, LayoutChoice::Tight | LayoutChoice::OneBit);
+        if asked && !model.has_layout(layout) {
+            let (isa, name) = (runtime.kernels.isa().name(), self.layout.name());
+            let why = match runtime.kernels.reads(layout) {
+                true => format!("no matrix of this model fits the {name} layout"),
+                false => format!("{isa} kernels do not read the {name} layout here"),
             };
             warnings.push(format!("{why}: weights are kept in two bits"));
         }

@@ -62,9 +62,9 @@ pub struct ModelArgs {
     /// Ternary weights in memory
     ///
     /// Layout of ternary weights in memory. `two-bit` holds four weights in a byte. `tight` holds
-    /// three in five bits, which is a sixth less to read, and needs AVX-512 VBMI. `auto` takes the
-    /// one that decodes faster here, measured if the model is larger than caches. Results are the
-    /// same, bit for bit.
+    /// three in five bits, which is a sixth less to read, and needs AVX-512 VBMI. `one-bit` holds eight in
+    /// a byte, for weights without zeros with a scale for each 128. `auto` takes the one that decodes
+    /// faster here, measured if the model is larger than caches. Results are the same, bit for bit.
     #[arg(long, value_name = "LAYOUT", value_parser = one_of(LayoutChoice::ALL, LayoutChoice::name),
         default_value = LayoutChoice::default().name())]
     pub layout: LayoutChoice,

@@ -21,6 +21,7 @@ use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
 use wrinklefree::model::{Model, Runtime, SparsityRule};
 use wrinklefree::settings::{Settings, describe};
+use wrinklefree::ternary::Layout;
 
 /// Measure the speed of prompts, decoding or whole requests
 ///
@@ -308,8 +309,8 @@ fn described(mut name: String, model: &Model) -> String {
     if model.sparsity.rule != SparsityRule::Off {
         name += &format!(", {}", model.sparsity);
     }
-    if model.is_tight() {
-        name += ", tight";
+    if model.layout() != Layout::TwoBit {
+        name += &format!(", {}", model.layout().name());
     }
     if model.is_screened() {
         name += ", screened head";

@@ -66,11 +66,12 @@ pub struct Args {
     /// a scale per row: without this option such a head becomes f16 there.
     #[arg(long, value_enum)]
     head: Option<Head>,
-    /// Ternary weights in a packed file [default: tight]
+    /// Ternary weights in a packed file [default: one-bit where no weight is zero, else tight]
     ///
     /// `tight` holds three weights in five bits. `two-bit` is a fifth larger, and every CPU and browser reads
-    /// it in place; the tight layout costs those without AVX-512 VBMI memory of their own. Weights
-    /// with scales per group are always stored in two bits.
+    /// it in place; the tight layout costs those without AVX-512 VBMI memory of their own. `one-bit` holds
+    /// eight weights in a byte, for matrices without zeros that have a scale for each 128 weights; other
+    /// matrices are tight. Every CPU and browser reads it in place.
     #[arg(id = "file_layout", long = "layout", value_enum, value_name = "LAYOUT")]
     layout: Option<FileLayout>,
     /// Group columns that are zero together
@@ -97,6 +98,7 @@ pub struct Args {
 enum FileLayout {
     Tight,
     TwoBit,
+    OneBit,
 }
 
 impl Args {
@@ -215,10 +217,12 @@ struct Conversion<'a> {
 impl Conversion<'_> {
     /// Writes a packed file and checks it.
     fn packed(&self, mut checkpoint: Checkpoint, output: &mut Draft) -> anyhow::Result<Converted> {
-        checkpoint.weights.set_layout(match self.args.layout {
-            None | Some(FileLayout::Tight) => Layout::Tight,
-            Some(FileLayout::TwoBit) => Layout::TwoBit,
-        });
+        let layouts: &[Layout] = match self.args.layout {
+            None | Some(FileLayout::OneBit) => &[Layout::Tight, Layout::OneBit],
+            Some(FileLayout::Tight) => &[Layout::Tight],
+            Some(FileLayout::TwoBit) => &[Layout::TwoBit],
+        };
+        layouts.iter().for_each(|layout| checkpoint.weights.set_layout(*layout));
         let json = tokenizer_json(&self.input.text, self.tokenizer.as_ref());
         let expected = weight_sizes::bytes(&checkpoint.weights);
         write_packed(&checkpoint, json.as_deref(), &mut BytesWritten::new(output, expected))

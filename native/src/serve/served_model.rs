@@ -14,6 +14,7 @@ use wrinklefree::cache::KvConfig;
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec, Weights};
 use wrinklefree::model::Sparsity;
 use wrinklefree::settings::{ModelCapabilities, Reasoning, Sampling, Settings};
+use wrinklefree::ternary::Layout;
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
 /// A loaded model and its settings.
@@ -58,8 +59,8 @@ pub struct ServedModel {
     pub kv: KvConfig,
     /// Rule that zeroes small activations.
     pub activation_sparsity: Sparsity,
-    /// True if ternary weights use the tight layout.
-    pub tight: bool,
+    /// Layout of the ternary weights.
+    pub layout: Layout,
     /// True if only shortlisted tokens get exact logits.
     pub screened: bool,
     /// Number of tokens kept when a full context shifts; `None` if it does not shift.

@@ -176,7 +176,7 @@ impl EngineBuilder {
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let size = ModelSize::of(model.weights());
-        let (tight, screened, mtp) = (model.is_tight(), model.is_screened(), model.mtp_cost());
+        let (layout, screened, mtp) = (model.layout(), model.is_screened(), model.mtp_cost());
         let memory = memory.map(|memory| memory.saturating_sub(size.bytes));
         let (context, pages) = limits.kv_size(&spec, memory)?;
         log_limits(context, &spec, template.as_ref());
@@ -222,7 +222,7 @@ impl EngineBuilder {
             kv,
             size,
             activation_sparsity,
-            tight,
+            layout,
             screened,
             context_shift,
             isa,

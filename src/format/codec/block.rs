@@ -2,7 +2,7 @@
 
 use super::{RowOrder, size_in_blocks};
 use crate::ternary::expect_bytes;
-use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix, ZERO_CODE};
+use crate::ternary::{GroupScales, Layout, LayoutError, Scales, TernaryMatrix, ZERO_CODE};
 use half::f16;
 
 /// Description of a ternary block format.
@@ -72,11 +72,21 @@ impl TernaryBlockFormat {
                 },
             )?),
         };
-        TernaryMatrix::pack(rows, cols, scales, |row, codes| {
+        let mut matrix = TernaryMatrix::pack(rows, cols, scales, |row, codes| {
             for (c, block) in codes.chunks_exact_mut(self.weights).zip(source(row)) {
                 (self.unpack)(self.code_bytes(block), c);
             }
-        })
+        })?;
+        // Half of the memory. Kernels that are faster with two bits get these when a model is loaded.
+        if self.has_single_bits() {
+            matrix.set_layout(Layout::OneBit);
+        }
+        Ok(matrix)
+    }
+
+    /// Returns true if a weight takes one bit.
+    fn has_single_bits(&self) -> bool {
+        8 * (self.bytes - 2) == self.weights
     }
 
     /// Returns true if the format has a code for every weight of a matrix of whole blocks.

@@ -16,17 +16,25 @@ use serde::{Deserialize, Serialize};
 
 /// `format` in the metadata.
 const FORMAT: &str = "wrinklefree";
-/// `version` in the metadata of files with a block that drafts tokens, of others with group scales in the
-/// tight layout, of others with rotated matrices or linear attention, of others with planes, and of all
+/// `version` in the metadata of files with one-bit matrices, of others with a block that drafts tokens, of
+/// others with group scales in the tight layout, of others with rotated matrices or linear attention, of others with planes, and of all
 /// others. Older programs read older versions.
+const VERSION_ONE_BIT: &str = "7";
 const VERSION_MTP: &str = "6";
 const VERSION_TIGHT_GROUPS: &str = "5";
 const VERSION_ROTATIONS: &str = "4";
 const VERSION_PLANES: &str = "3";
 const VERSION_NO_PLANES: &str = "2";
 /// Versions that are read; version 1 has no tight layout.
-const READABLE_VERSIONS: [&str; 6] =
-    ["1", VERSION_NO_PLANES, VERSION_PLANES, VERSION_ROTATIONS, VERSION_TIGHT_GROUPS, VERSION_MTP];
+const READABLE_VERSIONS: [&str; 7] = [
+    "1",
+    VERSION_NO_PLANES,
+    VERSION_PLANES,
+    VERSION_ROTATIONS,
+    VERSION_TIGHT_GROUPS,
+    VERSION_MTP,
+    VERSION_ONE_BIT,
+];
 /// Name of the tensor with the tokenizer.
 const TOKENIZER: &str = "tokenizer.json";
 /// Name prefix of tensors that pad the next one to a boundary.
@@ -78,6 +86,9 @@ enum MatrixKind {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         tight: bool,
     },
+    /// The tensor holds signs in the one-bit layout, and `.scales` an f16 for each 128 columns.
+    #[serde(rename = "one-bit")]
+    OneBit,
     /// The tensor holds values, and `.scales` their f32 scales.
     Int8 { group: usize },
     /// Values of 4, 6 or 8 bits. The tensor holds the upper four bits, `.low` the lower ones, if any.

@@ -16,6 +16,7 @@ use crate::matrix::{
     FloatMatrix, GroupScales, Int8Matrix, LayoutError, Matrix, Packing, Scales, SplitMatrix,
     SplitParts, TernaryMatrix,
 };
+use crate::ternary::one_bit;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -168,6 +169,12 @@ impl PackedSource<'_, '_, '_, '_> {
         let matrix = match (&entry.kind, values.dtype, scales) {
             (MatrixKind::Ternary { scale, group, tight }, DType::U8, scales) => {
                 ternary(&values, (rows, cols), *tight, *scale, group.zip(scales))?
+            }
+            (MatrixKind::OneBit, DType::U8, Some(scales)) => {
+                let scales = GroupScales::from_panels(rows, cols, one_bit::GROUP, scales);
+                let codes = values.bytes.clone();
+                let matrix = |scales| TernaryMatrix::from_one_bit(rows, cols, codes, scales);
+                scales.and_then(|scales| matrix(Scales::Groups(scales)).map(Matrix::Ternary))
             }
             (MatrixKind::Int8 { group }, DType::I8, Some(scales)) => {
                 Int8Matrix::from_panels(rows, cols, *group, values.bytes.clone(), scales)

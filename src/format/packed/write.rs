@@ -2,7 +2,8 @@
 
 use super::{
     ALIGN, FORMAT, MatrixEntry, MatrixKind, PADDING, RotationEntry, TOKENIZER, VERSION_MTP,
-    VERSION_NO_PLANES, VERSION_PLANES, VERSION_ROTATIONS, VERSION_TIGHT_GROUPS, signs_name,
+    VERSION_NO_PLANES, VERSION_ONE_BIT, VERSION_PLANES, VERSION_ROTATIONS, VERSION_TIGHT_GROUPS,
+    signs_name,
 };
 use crate::format::recipe::{TensorNames, TensorRole, TensorSink, disassemble};
 use crate::format::{Activations, Architecture, Checkpoint, Linear, Rotation};
@@ -78,7 +79,10 @@ fn version(c: &Checkpoint, file: &PackedWriter) -> &'static str {
     let planes = |m: &MatrixEntry| matches!(m.kind, MatrixKind::Planes { .. });
     let tight_groups =
         |m: &MatrixEntry| matches!(m.kind, MatrixKind::Ternary { group: Some(_), tight: true, .. });
-    if c.weights.mtp.is_some() {
+    let one_bit = |m: &MatrixEntry| m.kind == MatrixKind::OneBit;
+    if file.matrices.values().any(one_bit) {
+        VERSION_ONE_BIT
+    } else if c.weights.mtp.is_some() {
         VERSION_MTP
     } else if file.matrices.values().any(tight_groups) {
         VERSION_TIGHT_GROUPS
@@ -164,7 +168,10 @@ impl PackedWriter {
                     Scales::Groups(g) => {
                         let shape = vec![panels, g.groups(), PANEL_ROWS];
                         self.add(scales_name, "F16", shape, g.bytes().clone());
-                        MatrixKind::Ternary { scale: None, group: Some(g.size()), tight }
+                        match m.layout() {
+                            Layout::OneBit => MatrixKind::OneBit,
+                            _ => MatrixKind::Ternary { scale: None, group: Some(g.size()), tight },
+                        }
                     }
                 }
             }

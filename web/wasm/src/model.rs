@@ -144,7 +144,10 @@ impl LoadedModel {
         let kernels = Kernels::best();
         let runtime = Runtime { kernels, thread_pool: threads::thread_pool(options.threads)? };
         let model = Model::new(spec, weights)?.with_int8_rotated_activations();
-        let model = model.with_layout(Layout::TwoBit, &runtime);
+        // Memory is scarcer than arithmetic in a tab.
+        let single = model.has_layout(Layout::OneBit) && kernels.reads(Layout::OneBit);
+        let layout = if single { Layout::OneBit } else { Layout::TwoBit };
+        let model = model.with_layout(layout, &runtime);
         if let Some(tokenizer) = &tokenizer {
             tokenizer.check(model.spec().vocab_size)?;
         }

@@ -13,7 +13,7 @@ mod product;
 mod ternary;
 mod tiles;
 
-use super::avx512::{self, Avx512, Vbmi, ternary_product};
+use super::avx512::{self, Avx512, SingleBits, Vbmi, ternary_product};
 use super::simd::{compiled, detected};
 use super::{Isa, Kernels, Quantized};
 use crate::par::{Columns, Scratch};
@@ -30,6 +30,7 @@ pub const KERNELS: Kernels = Kernels {
     isa: Isa::Amx,
     two_bit: ternary_product!(ternary::ternary::<Avx512>, Avx512),
     tight: Some(ternary_product!(ternary::ternary::<Vbmi>, Vbmi)),
+    one_bit: Some(ternary_product!(ternary::ternary::<SingleBits>, SingleBits)),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
     attend: detected!(attend::attend, a, out, scratch),
     kv: kv::KV,

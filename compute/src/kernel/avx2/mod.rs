@@ -70,6 +70,7 @@ pub const KERNELS: Kernels = kernels!("avx2,fma,f16c", [unsafe], Avx2::new(), {
     isa: Isa::Avx2,
     two_bit: detected!(ternary::ternary::<true>, w, panels, x, y, scratch),
     tight: None,
+    one_bit: Some(detected!(ternary::ternary::<false>, w, panels, x, y, scratch)),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
     float: compiled!("avx2,fma,f16c", [unsafe], float::float,
         (w: &FloatMatrix, rows: Range<usize>, x: &[f32], y: &mut Columns<'_>) -> (), Avx2::new()),

@@ -10,6 +10,7 @@ use super::ternary::{AHEAD, BatchDot};
 use super::{Avx2, detected, int8, ternary};
 use crate::kernel::Quantized;
 use crate::kernel::byte_dot::byte_dot;
+use crate::kernel::one_bit::OneBitDot;
 use crate::kernel::simd::simd;
 use crate::kernel::{Isa, Kernels};
 use crate::matrix::{Int8Panel, Int8View};
@@ -62,21 +63,21 @@ pub fn available() -> bool {
 
 /// [`KERNELS`] with a ternary product that does not skip zeros, under the same condition.
 pub const DENSE: Kernels =
-    Kernels { two_bit: detected!(two_bit::<false>, w, panels, x, y, scratch), ..KERNELS };
+    Kernels { two_bit: detected!(ternary_product::<false>, w, panels, x, y, scratch), ..KERNELS };
 
 /// The kernel table. Only `Kernels::for_isa` hands it out, after `available`.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::AvxVnni,
-    two_bit: detected!(two_bit::<true>, w, panels, x, y, scratch),
+    two_bit: detected!(ternary_product::<true>, w, panels, x, y, scratch),
+    one_bit: Some(detected!(ternary_product::<false>, w, panels, x, y, scratch)),
     int8: detected!(product, w, panels, x, y, scratch),
     multiply: detected!(multiply, rounds),
     ..super::KERNELS
 };
 
 vnni! {
-    /// See the scalar definition. With `SKIPS`, blocks of zeros of a single token are skipped if that is
-    /// faster.
-    fn two_bit[const SKIPS: bool](
+    /// As AVX2's function.
+    fn ternary_product[const SKIPS: bool](
         w: &TernaryMatrix,
         panels: Range<usize>,
         x: &Quantized<'_>,
@@ -139,6 +140,14 @@ impl BatchDot for AvxVnni {
     fn base(self) -> Avx2 {
         self.0
     }
+}
+
+impl OneBitDot for AvxVnni {
+    // Of 4 columns · 128 · 8 · 32 blocks, 32-bit sums hold all.
+    const STEPS: usize = 32;
+    const BITS: [usize; 5] = [4, 4, 2, 2, 1];
+    const PANELS: usize = 1;
+    const AHEAD: usize = AHEAD;
 }
 
 // Sums of 16 columns · 3 · 128 fit 32 bits for 349,525 blocks.

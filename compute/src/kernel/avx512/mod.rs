@@ -50,10 +50,28 @@ impl Vbmi {
     }
 }
 
+/// Proof of the same instructions, for the one-bit layout.
+#[derive(Clone, Copy)]
+pub struct SingleBits(Avx512);
+
+simd!(SingleBits, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni", [__m512, __m512i; 16], wide: lanes::Wide, chains: 4, registers: 32, lanes, unsafe);
+
+impl SingleBits {
+    /// Only functions with these features can call it safely.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub fn new() -> Self {
+        Self(Avx512::new())
+    }
+}
+
 /// Builds the pointer to a ternary product, with the instructions of a layout of codes.
 macro_rules! ternary_product {
     ($function:path, Avx512) => {
         ternary_product!($function, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni", Avx512::new())
+    };
+    ($function:path, SingleBits) => {
+        ternary_product!($function, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni", SingleBits::new())
     };
     ($function:path, Vbmi) => {
         ternary_product!($function, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi", Vbmi::new())
@@ -82,6 +100,7 @@ pub const KERNELS: Kernels = kernels!(
     isa: Isa::Avx512,
     two_bit: ternary_product!(ternary::ternary::<Avx512, false>, Avx512),
     tight: Some(ternary_product!(ternary::ternary::<Vbmi, false>, Vbmi)),
+    one_bit: Some(ternary_product!(ternary::ternary::<SingleBits, false>, SingleBits)),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
     attend: detected!(attend::attend, a, out, scratch),
     multiply: detected!(limits::multiply, rounds),
@@ -92,6 +111,7 @@ pub const KERNELS: Kernels = kernels!(
 pub const BY_TABLE: Kernels = Kernels {
     two_bit: ternary_product!(ternary::ternary::<Avx512, true>, Avx512),
     tight: Some(ternary_product!(ternary::ternary::<Vbmi, true>, Vbmi)),
+    one_bit: Some(ternary_product!(ternary::ternary::<SingleBits, true>, SingleBits)),
     ..KERNELS
 };
 

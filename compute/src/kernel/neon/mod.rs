@@ -59,6 +59,7 @@ neon!(Neon, DotProd, I8mm);
 pub const KERNELS: Kernels = kernels!("neon", [unsafe], Neon, {
     isa: Isa::Neon,
     two_bit: with!(ternary::ternary, Neon; w, panels, x, y, scratch),
+    one_bit: Some(with!(ternary::one_bit, Neon; w, panels, x, y, scratch)),
     tight: None,
     int8: with!(int8::int8, Neon; w, panels, x, y, scratch),
     float: compiled!("neon", [unsafe], float::float,
@@ -75,6 +76,7 @@ pub const KERNELS: Kernels = kernels!("neon", [unsafe], Neon, {
 const DOTPROD: Kernels = Kernels {
     isa: Isa::DotProd,
     two_bit: with!(ternary::ternary, DotProd::new(); w, panels, x, y, scratch),
+    one_bit: Some(with!(ternary::one_bit, DotProd::new(); w, panels, x, y, scratch)),
     int8: with!(int8::int8, DotProd::new(); w, panels, x, y, scratch),
     multiply: with!(limits::dotprod, DotProd::new(); rounds),
     ..KERNELS
@@ -84,6 +86,7 @@ const DOTPROD: Kernels = Kernels {
 const I8MM: Kernels = Kernels {
     isa: Isa::I8mm,
     two_bit: with!(ternary::ternary, I8mm::new(); w, panels, x, y, scratch),
+    one_bit: Some(with!(ternary::one_bit, I8mm::new(); w, panels, x, y, scratch)),
     int8: with!(int8::int8, I8mm::new(); w, panels, x, y, scratch),
     multiply: with!(limits::i8mm, I8mm::new(); rounds),
     ..KERNELS

@@ -36,6 +36,7 @@ pub const KERNELS: Kernels = kernels!("simd128", [], Simd128, {
     isa: Isa::Simd128,
     two_bit: ternary::ternary,
     tight: None,
+    one_bit: Some(ternary::one_bit),
     int8: int8::int8,
     float: compiled!("simd128", [], float::float,
         (w: &FloatMatrix, rows: Range<usize>, x: &[f32], y: &mut Columns<'_>) -> (), Simd128),
@@ -49,5 +50,9 @@ pub const KERNELS: Kernels = kernels!("simd128", [], Simd128, {
 
 /// The kernel table of relaxed SIMD.
 #[cfg(feature = "relaxed-simd")]
-pub const RELAXED: Kernels =
-    Kernels { isa: Isa::RelaxedSimd, two_bit: ternary::relaxed::ternary, ..KERNELS };
+pub const RELAXED: Kernels = Kernels {
+    isa: Isa::RelaxedSimd,
+    two_bit: ternary::relaxed::ternary,
+    one_bit: Some(ternary::relaxed::one_bit),
+    ..KERNELS
+};

@@ -90,7 +90,7 @@ pub async fn server_info(
         },
         "rope": model.spec.rope,
         "activation_sparsity": model.activation_sparsity.to_string(),
-        "layout": if model.tight { "tight" } else { "two-bit" },
+        "layout": model.layout.name(),
         "logits": if model.screened { "screened" } else { "exact" },
         "context_shift": model.context_shift,
         "chat_template": model.template.is_some(),

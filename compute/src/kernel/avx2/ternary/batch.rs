@@ -5,13 +5,14 @@
 //! codes are decoded once per stripe and multiplied with one tile of rows after the other.
 
 use super::{AHEAD, BatchDot, CHUNK, Exact};
-use crate::kernel::byte_dot::{add_quads, widen};
+use crate::kernel::byte_dot::widen;
+use crate::kernel::byte_ops::add_quads;
 use crate::kernel::panel_rows;
 use crate::kernel::simd::{Task, by_token};
 use crate::kernel::ternary::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, Layout};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -84,7 +85,7 @@ fn stripes<S: BatchDot>(
             for g in 0..args.groups {
                 exact.fill(zeros);
                 for chunk in args.chunks(g, CHUNK) {
-                    let codes = decode(s, &args.codes(panel)[chunk.clone()], &mut decoded);
+                    let codes = chunk_codes(args, panel, chunk.clone(), &mut decoded);
                     stripe.dot(s, codes, chunk, buffer, exact);
                 }
                 args.scale(panel, g, first, exact, totals);
@@ -179,6 +180,21 @@ fn steps(xs: &[&[[i8; BLOCK_COLS]]; 8], b: usize) -> [[i8; SLACK]; STEPS] {
         _mm256_unpacklo_epi64(ef, gh),
         _mm256_unpackhi_epi64(ef, gh),
     ])
+}
+
+/// Decodes a chunk of a panel; returns the used part of `out`.
+#[inline(always)]
+fn chunk_codes<'o, S: BatchDot>(
+    args: &TernaryArgs<'_, S>,
+    panel: usize,
+    chunk: Range<usize>,
+    out: &'o mut Decoded,
+) -> &'o [[__m256i; 2]] {
+    if args.w.layout() == Layout::OneBit {
+        let mut buffer = [[0; BLOCK_BYTES]; CHUNK];
+        return decode(args.s, args.two_bits(panel, chunk, &mut buffer), out);
+    }
+    decode(args.s, &args.codes(panel)[chunk], out)
 }
 
 /// Decodes packed blocks; returns the used part of `out`.

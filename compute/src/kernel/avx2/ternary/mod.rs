@@ -12,12 +12,13 @@ mod sparse;
 use super::Avx2;
 use crate::kernel::Quantized;
 use crate::kernel::byte_dot::{ByteDot, byte_dot};
+use crate::kernel::one_bit::{self, OneBitDot};
 use crate::kernel::panels::interleaved_panels;
 use crate::kernel::simd::{Task, by_token};
 use crate::kernel::ternary::{self, tile};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
-use crate::ternary::TernaryMatrix;
+use crate::ternary::{Layout, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -33,7 +34,7 @@ const LOOKUP_PANELS: usize = 64;
 const STREAMED_ROWS: usize = 6;
 
 /// See the scalar definition. With `SKIPS`, blocks of zeros of a single token are skipped if that is
-/// faster.
+/// faster, and matrices are in the two-bit layout.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn ternary<const SKIPS: bool>(
     w: &TernaryMatrix,
@@ -49,7 +50,7 @@ pub fn ternary<const SKIPS: bool>(
 ///
 /// Functions over it have no target features of their own but are inlined into one with the features of
 /// the set. Features of AVX2 alone would turn each operation of a wider set into a call.
-pub trait BatchDot: ByteDot<Ints = __m256i, IntPanel = Exact, Panel = Total> {
+pub trait BatchDot: OneBitDot + ByteDot<Ints = __m256i, IntPanel = Exact, Panel = Total> {
     /// Number of rows from which the last tile of a batch with many panels uses tables.
     const LOOKUP_FROM: usize;
 
@@ -87,6 +88,9 @@ pub fn product<S: BatchDot, const SKIPS: bool>(
             totals: floats,
         };
         return batch(&args, panels, y, rearranged, &mut buffers);
+    }
+    if !SKIPS && w.layout() == Layout::OneBit {
+        return one_bit::streams(&args, panels, 0..x.rows(), y);
     }
     let (pairs, left) = interleaved_panels::<2>(panels, w.panel_bytes());
     for pair in pairs {
@@ -190,6 +194,14 @@ impl BatchDot for Avx2 {
     fn base(self) -> Avx2 {
         self
     }
+}
+
+impl OneBitDot for Avx2 {
+    // Of 8 times 2 columns · 128, 16-bit sums hold 16 blocks.
+    const STEPS: usize = 16;
+    const BITS: [usize; 5] = [4, 4, 2, 2, 1];
+    const PANELS: usize = 1;
+    const AHEAD: usize = AHEAD;
 }
 
 byte_dot!(Avx2, super::lanes, chunk: CHUNK, ahead: AHEAD, chains: [1; 9], unsafe);

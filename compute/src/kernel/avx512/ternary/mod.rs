@@ -3,6 +3,7 @@
 
 mod batch;
 pub mod lookup;
+mod one_bit;
 mod registers;
 mod tight;
 mod unpack;

@@ -14,7 +14,7 @@ use crate::kernel::simd::Simd;
 use crate::kernel::ternary::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
-use crate::ternary::{BLOCK_COLS, PANEL_ROWS};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, Layout, PANEL_ROWS};
 use std::arch::wasm32::*;
 use std::ops::Range;
 
@@ -89,8 +89,14 @@ fn encode_offsets<S: Simd>(
     let tables: [u16; QUADS] = std::array::from_fn(|i| (i * size_of::<Table>()) as u16);
     let tables: v128 = bytemuck::must_cast(tables);
     let mut both = u8x16_splat(0);
+    let mut buffer = [[0; BLOCK_BYTES]; PAIR];
     for (p, panel) in panels.clone().enumerate() {
-        for (i, pair) in args.codes(panel).chunks(PAIR).enumerate() {
+        for (i, first) in (0..args.blocks).step_by(PAIR).enumerate() {
+            let blocks = first..args.blocks.min(first + PAIR);
+            let pair = match args.w.layout() {
+                Layout::OneBit => args.two_bits(panel, blocks, &mut buffer),
+                _ => &args.codes(panel)[blocks],
+            };
             let out = &mut out[i * panels.len() + p];
             for (v, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 let load = |b: usize| bytemuck::must_cast(pair[b].as_chunks::<16>().0[v]);

@@ -12,6 +12,8 @@ pub mod relaxed;
 use super::Simd128;
 use super::lanes::even_odd;
 use crate::kernel::Quantized;
+use crate::kernel::byte_ops::byte_ops;
+use crate::kernel::one_bit::{self, OneBitDot};
 use crate::kernel::simd::Simd;
 use crate::kernel::ternary::{TernaryArgs, TernaryDot, tile};
 use crate::par::{Columns, Scratch};
@@ -71,6 +73,76 @@ pub fn ternary(
         }
         2
     });
+}
+
+/// As [`ternary`], of matrices in the one-bit layout.
+pub fn one_bit(
+    w: &TernaryMatrix,
+    panels: Range<usize>,
+    x: &Quantized<'_>,
+    y: &mut Columns<'_>,
+    scratch: &mut Scratch,
+) {
+    one_bit_product(Simd128, LOOKUP_ROWS, w, panels, (x, y), scratch);
+}
+
+/// As [`one_bit`], with tables from `least` rows on.
+#[inline(always)]
+fn one_bit_product<S: OneBitDot + Simd<Panel = Total>>(
+    s: S,
+    least: usize,
+    w: &TernaryMatrix,
+    panels: Range<usize>,
+    (x, y): (&Quantized<'_>, &mut Columns<'_>),
+    scratch: &mut Scratch,
+) {
+    let Scratch { ints, decoded, shorts, sums: exact, floats, .. } = scratch;
+    let args = TernaryArgs::new(s, w, x, panels.start, ints);
+    let mut buffers =
+        lookup::LookupBuffers { offsets: decoded, narrow: shorts, exact, totals: floats };
+    batch(&args, panels, least, y, &mut buffers, |panel, row, y| {
+        one_bit::one_panel(&args, panel, row..x.rows(), y);
+        x.rows() - row
+    });
+}
+
+/// The operations of this set that [`byte_ops`] uses.
+mod ops {
+    use std::arch::wasm32::*;
+
+    pub fn splat_byte(x: u8) -> v128 {
+        u8x16_splat(x)
+    }
+
+    pub fn and(a: v128, b: v128) -> v128 {
+        v128_and(a, b)
+    }
+
+    pub fn right2(x: v128) -> v128 {
+        u16x8_shr(x, 2)
+    }
+
+    /// In 16-bit lanes, the lower bytes of a row are two even columns and the upper bytes two odd ones.
+    #[inline(always)]
+    pub fn add_quads(sum: v128, w: v128, x: v128) -> v128 {
+        let even = i32x4_dot_i16x8(v128_and(w, u16x8_splat(255)), i16x8_shr(i16x8_shl(x, 8), 8));
+        let odd = i32x4_dot_i16x8(u16x8_shr(w, 8), i16x8_shr(x, 8));
+        i32x4_add(sum, i32x4_add(even, odd))
+    }
+
+    pub fn widen(sum: v128) -> v128 {
+        sum
+    }
+}
+
+byte_ops!(Simd128, ops);
+
+impl OneBitDot for Simd128 {
+    // Of 4 columns · 128 · 8 · 32 blocks, 32-bit sums hold all.
+    const STEPS: usize = 32;
+    const BITS: [usize; 5] = [2, 2, 1, 1, 1];
+    const PANELS: usize = 1;
+    const AHEAD: usize = 0;
 }
 
 /// Returns a block's activations as [`Pairs`], multiplied by the factors of their fields.

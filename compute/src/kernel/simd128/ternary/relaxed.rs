@@ -12,6 +12,7 @@ use super::super::lanes;
 use super::{batch, lookup};
 use crate::kernel::Quantized;
 use crate::kernel::byte_dot::byte_dot;
+use crate::kernel::one_bit::OneBitDot;
 use crate::kernel::simd::simd;
 use crate::kernel::ternary::{TernaryArgs, tile};
 use crate::par::{Columns, Scratch};
@@ -48,6 +49,26 @@ pub fn ternary(
         tile::<_, 1, 1>(&args, [panel], row, args.activations(row), y);
         1
     });
+}
+
+/// As [`ternary`], of matrices in the one-bit layout.
+#[target_feature(enable = "simd128,relaxed-simd")]
+pub fn one_bit(
+    w: &TernaryMatrix,
+    panels: Range<usize>,
+    x: &Quantized<'_>,
+    y: &mut Columns<'_>,
+    scratch: &mut Scratch,
+) {
+    super::one_bit_product(RelaxedSimd, LOOKUP_ROWS, w, panels, (x, y), scratch);
+}
+
+impl OneBitDot for RelaxedSimd {
+    // Of 8 times 2 columns · 128, 16-bit sums hold 16 blocks.
+    const STEPS: usize = 16;
+    const BITS: [usize; 5] = [2, 2, 1, 1, 1];
+    const PANELS: usize = 1;
+    const AHEAD: usize = 0;
 }
 
 /// The operations of this set that [`byte_dot`] uses.

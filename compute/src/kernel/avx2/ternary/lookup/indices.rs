@@ -2,8 +2,8 @@
 
 use super::super::super::lanes::prefetch;
 use super::super::TernaryArgs;
-use super::QUADS;
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS};
+use super::{QUADS, WORDS};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, Layout, PANEL_ROWS};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -57,9 +57,9 @@ const fn two_bit_quads() -> [[u8; 4]; QUADS] {
     quads
 }
 
-/// Writes the indices of a panel's two-bit codes in some periods. Zeros replace the second block of the
-/// last period if it is missing; its activations are zero, too. Returns false if the panel has the
-/// fourth code, which is not a ternary weight.
+/// Writes the indices of a panel in some periods, from two-bit codes or single bits. Zeros replace the
+/// second block of the last period if it is missing; its activations are zero, too. Returns false if the
+/// panel has the fourth code, which is not a ternary weight.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn encode_two_bit(
     args: &TernaryArgs<'_>,
@@ -67,11 +67,23 @@ pub fn encode_two_bit(
     periods: Range<usize>,
     buf: &mut IndexBuf<'_>,
 ) -> bool {
-    let codes = args.codes(panel);
-    let blocks = periods.start * PAIR..(periods.end * PAIR).min(codes.len());
+    let blocks = periods.start * PAIR..(periods.end * PAIR).min(args.blocks);
     let next = args.blocks * BLOCK_BYTES;
+    match args.w.layout() {
+        Layout::OneBit => {
+            let mut buffer = [[0; BLOCK_BYTES]; PAIR * WORDS];
+            encode(args.two_bits(panel, blocks, &mut buffer), 0, buf)
+        }
+        _ => encode(&args.codes(panel)[blocks], next, buf),
+    }
+}
+
+/// Writes the indices of two-bit codes. Prefetches as many bytes `next` bytes behind them.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn encode(codes: &[[u8; BLOCK_BYTES]], next: usize, buf: &mut IndexBuf<'_>) -> bool {
     let mut bad = _mm256_setzero_si256();
-    for (i, pair) in codes[blocks].chunks(PAIR).enumerate() {
+    for (i, pair) in codes.chunks(PAIR).enumerate() {
         prefetch(pair[0].as_ptr(), next);
         prefetch(pair[0].as_ptr(), next + BLOCK_BYTES);
         let second = pair.get(1).unwrap_or(&[0; BLOCK_BYTES]);

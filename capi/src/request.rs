@@ -159,7 +159,7 @@ pub unsafe extern "C" fn wf_submit_tokens(
 
 /// Answers a conversation with the model's chat template. `messages` is a JSON array:
 /// `[{"role": "user", "content": "Hello!"}]`. The options also have enable_thinking, thinking_budget
-/// (tokens), reasoning_effort and chat_template_kwargs. The rest is as for wf_submit.
+/// (tokens), reasoning_effort, preserve_thinking and chat_template_kwargs. The rest is as for wf_submit.
 ///
 /// # Safety
 /// `messages` is a NUL-terminated string, and `options` is one or NULL.

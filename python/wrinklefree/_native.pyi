@@ -76,6 +76,7 @@ class _ChatOptions(_Options, total=False):
         Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None
     )
     thinking_budget: int | None
+    preserve_thinking: bool | None
     chat_template_kwargs: Mapping[str, Any] | None
 
 @type_check_only

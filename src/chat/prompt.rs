@@ -93,7 +93,8 @@ impl ChatModel<'_> {
         let variables = reasoning.variables()?;
         let options =
             RenderOptions { add_generation_prompt: true, date, variables, ..Default::default() };
-        let stable = if self.recurrent {
+        // With kept thinking the next turn begins with the whole prompt.
+        let stable = if self.recurrent && reasoning.preserves() != Some(true) {
             let bare = RenderOptions { add_generation_prompt: false, ..options.clone() };
             Some(self.template.prompt(messages.clone(), bare)?)
         } else {

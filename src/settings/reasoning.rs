@@ -1,13 +1,16 @@
 //! Settings of reasoning, and their effect on one output.
 
-use crate::decode::{Constraint, ReasoningConstraint, ReasoningTokens};
+use crate::decode::{Constraint, MarkerTexts, ReasoningConstraint, ReasoningTokens, TokenTexts};
 use crate::text::{ChatTemplate, ReasoningMarkers, ReasoningParser, ReasoningStart, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// Variables of templates that settings cannot replace.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "documents", "add_generation_prompt", "strftime_now"];
+/// Variable of templates that keeps the thinking of earlier turns.
+const PRESERVE: &str = "preserve_thinking";
 
 /// Settings of reasoning. Unset values are those of the model's chat template.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -33,6 +36,12 @@ pub struct Reasoning {
     #[serde(alias = "thinking_token_budget", alias = "thinking_budget_tokens")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub thinking_budget: Option<usize>,
+    /// Keep the thinking of earlier turns in the prompt
+    ///
+    /// With it the prompt begins with what was computed before, so that long conversations find all of
+    /// it in the prefix cache. Most templates leave earlier thinking out.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true"))]
+    pub preserve_thinking: Option<bool>,
     /// Variables of the chat template, as JSON
     #[cfg_attr(feature = "clap", arg(long, value_name = "JSON", value_parser = object))]
     #[cfg_attr(feature = "utoipa", schema(value_type = Option<Object>))]
@@ -67,11 +76,14 @@ pub enum ReasoningError {
     /// A variable that every conversation sets.
     #[error("chat_template_kwargs cannot set `{0}`: the conversation sets it")]
     Reserved(String),
+    /// A variable whose value is not `true` or `false`.
+    #[error("chat_template_kwargs.{0} must be true or false")]
+    NotBoolean(&'static str),
     /// The model does not reason.
     #[error("the model's chat template knows no thinking: leave enable_thinking out")]
     NoReasoning,
-    /// The tokenizer has no token for a marker.
-    #[error("a thinking budget needs `{0}` as one token, and the model's tokenizer has none")]
+    /// The tokenizer cannot write a marker.
+    #[error("a thinking budget needs `{0}`, and the model's tokenizer cannot write it")]
     NoToken(&'static str),
 }
 
@@ -106,6 +118,7 @@ impl Reasoning {
     /// Returns these settings, with unset values taken from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
+        let preserve_thinking = self.preserves().or(other.preserves());
         let chat_template_kwargs = match (self.chat_template_kwargs, other.chat_template_kwargs) {
             (Some(own), Some(mut all)) => {
                 all.extend(own);
@@ -117,6 +130,7 @@ impl Reasoning {
             enable_thinking: self.enable_thinking.or(other.enable_thinking),
             reasoning_effort: self.reasoning_effort.or(other.reasoning_effort),
             thinking_budget: self.thinking_budget.or(other.thinking_budget),
+            preserve_thinking,
             chat_template_kwargs,
         }
     }
@@ -124,11 +138,17 @@ impl Reasoning {
     /// Returns the variables for the chat template.
     ///
     /// # Errors
-    /// If one is reserved.
+    /// If one is reserved, or not of its type.
     pub fn variables(&self) -> Result<Map<String, Value>, ReasoningError> {
         let mut variables = self.chat_template_kwargs.clone().unwrap_or_default();
         if let Some(name) = variables.keys().find(|name| RESERVED.contains(&name.as_str())) {
             return Err(ReasoningError::Reserved(name.clone()));
+        }
+        if variables.get(PRESERVE).is_some_and(|value| !value.is_boolean()) {
+            return Err(ReasoningError::NotBoolean(PRESERVE));
+        }
+        if let Some(preserves) = self.preserves() {
+            variables.insert(PRESERVE.into(), preserves.into());
         }
         if let Some(enabled) = self.thinks() {
             variables.insert("enable_thinking".into(), enabled.into());
@@ -137,6 +157,13 @@ impl Reasoning {
             variables.insert("reasoning_effort".into(), effort.name().into());
         }
         Ok(variables)
+    }
+
+    /// Returns true if the thinking of earlier turns is kept; `None` if the template decides.
+    #[must_use]
+    pub fn preserves(&self) -> Option<bool> {
+        let variable = self.chat_template_kwargs.as_ref().and_then(|kwargs| kwargs.get(PRESERVE));
+        self.preserve_thinking.or(variable.and_then(Value::as_bool))
     }
 
     /// Returns true if the model is asked to think, false if it is asked not to.
@@ -191,7 +218,7 @@ impl OutputReasoning {
     /// Returns the constraint of the output whose answer follows `answer`. The text ends with `eos`.
     ///
     /// # Errors
-    /// If the tokenizer has no token for a marker that is needed.
+    /// If the tokenizer cannot write a marker that is needed.
     pub fn constrain(
         &self,
         tokenizer: &Tokenizer,
@@ -203,18 +230,34 @@ impl OutputReasoning {
             return Ok(None);
         }
         let encode = |text: &str| tokenizer.encode(text, false).unwrap_or_default();
-        let single = |marker: &'static str| match encode(marker)[..] {
-            [token] => Ok(token),
-            _ => Err(ReasoningError::NoToken(marker)),
+        let written = |marker: &'static str| {
+            let tokens = encode(marker);
+            if tokens.is_empty() { Err(ReasoningError::NoToken(marker)) } else { Ok(tokens) }
         };
+        let close = written(markers.close)?;
         let open = match start {
-            ReasoningStart::Optional => Some(single(markers.open)?),
+            ReasoningStart::Optional => Some(written(markers.open)?),
             ReasoningStart::Open | ReasoningStart::Closed => None,
         };
-        let close = vec![single(markers.close)?];
+        let cut = close.len() > 1 || open.as_ref().is_some_and(|open| open.len() > 1);
+        let texts = cut.then(|| {
+            let vocab = u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
+            let markers = [markers.open, markers.close];
+            MarkerTexts::new(markers, Arc::new(Texts(tokenizer.clone())), vocab)
+        });
         let around = [encode("\n"), encode("\n\n")];
-        let tokens = ReasoningTokens { open, close, around, eos: eos.to_vec() };
+        let tokens = ReasoningTokens { open, close, around, eos: eos.to_vec(), texts };
         Ok(Some(Box::new(ReasoningConstraint::new(tokens, self.budget, answer))))
+    }
+}
+
+/// The bytes of a tokenizer's tokens.
+#[derive(Debug)]
+struct Texts(Tokenizer);
+
+impl TokenTexts for Texts {
+    fn bytes(&self, token: u32) -> &[u8] {
+        self.0.bytes(token)
     }
 }
 
@@ -257,6 +300,17 @@ mod tests {
         let chat_template_kwargs = kwargs(json!({"messages": []}));
         let reserved = Reasoning { chat_template_kwargs, ..Reasoning::default() };
         assert_eq!(reserved.variables(), Err(ReasoningError::Reserved("messages".into())));
+        let of_request = |value: Value| Reasoning {
+            chat_template_kwargs: kwargs(value),
+            ..Reasoning::default()
+        };
+        let of_server = || Reasoning { preserve_thinking: Some(true), ..Reasoning::default() };
+        for (request, want) in [(json!({}), true), (json!({PRESERVE: false}), false)] {
+            let variables = of_request(request).or(of_server()).variables().expect("valid");
+            assert_eq!(variables[PRESERVE], want);
+        }
+        let wrong = of_request(json!({PRESERVE: "yes"})).or(of_server()).variables();
+        assert_eq!(wrong, Err(ReasoningError::NotBoolean(PRESERVE)));
     }
 
     #[test]

@@ -211,9 +211,7 @@ impl ControlTokens {
         if finder.found.is_empty() && !finder.normalized {
             return Ok(None);
         }
-        let mut used = Used::default();
-        used.add(source);
-        visit(messages, options, &mut |text, _, _| used.add(text));
+        let used = Used::of(source, messages, options);
         let marks = Marks::new(&finder.found, &used)?;
         visit(messages, options, &mut |text, author, is_role| {
             let places = self.places(text, author, is_role);
@@ -410,9 +408,26 @@ fn visit_texts(
 
 /// Characters for private use that occur somewhere, also escaped as `\uXXXX`.
 #[derive(Default)]
-struct Used(HashSet<char>);
+pub(super) struct Used(HashSet<char>);
 
 impl Used {
+    /// Finds those of a template's `source` and of a conversation.
+    pub(super) fn of(source: &str, messages: &Value, options: &RenderOptions) -> Self {
+        let mut used = Self::default();
+        used.add(source);
+        let (mut messages, mut options) = (messages.clone(), options.clone());
+        visit(&mut messages, &mut options, &mut |text, _, _| used.add(text));
+        used
+    }
+
+    /// Returns a character that does not occur, and counts it as one that does.
+    pub(super) fn take_free(&mut self) -> Option<char> {
+        let mut free = PRIVATE.filter(|c| !self.0.contains(c));
+        free.next().inspect(|c| {
+            self.0.insert(*c);
+        })
+    }
+
     fn add(&mut self, text: &str) {
         self.0.extend(text.chars().filter(|c| PRIVATE.contains(c)));
         for (at, _) in text.match_indices("\\u") {

@@ -13,6 +13,7 @@ mod fim;
 mod gguf_export;
 mod gguf_vocab;
 mod jinja;
+mod kept_reasoning;
 mod known_templates;
 mod model_text;
 mod pretokenize;

@@ -5,6 +5,7 @@
 
 use super::control::{ControlTokens, Prompt};
 use super::jinja::{Budget, Reporter, TemplateSource, compile, environment, panic_message};
+use super::kept_reasoning::{self, AnswerForm};
 use super::{Date, TextError, Tokenizer, python};
 use crate::format::TextParts;
 use minijinja::machinery::{eval, make_string_output};
@@ -13,7 +14,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -62,6 +63,8 @@ pub struct ChatTemplate {
     special: BTreeMap<String, String>,
     /// Control tokens that are text in messages.
     control: Option<Arc<ControlTokens>>,
+    /// How it begins answers, once that was asked.
+    form: Arc<OnceLock<Option<AnswerForm>>>,
 }
 
 /// A template as the model's files have it, and compiled.
@@ -118,7 +121,8 @@ impl ChatTemplate {
     pub fn open(parts: &TextParts) -> Option<Self> {
         let source = Source::new(parts.chat_template.as_deref()?);
         let with_tools = parts.tool_template.as_deref().map(Source::new);
-        Some(Self { source, with_tools, special: parts.special.clone(), control: None })
+        let (special, form) = (parts.special.clone(), Arc::default());
+        Some(Self { source, with_tools, special, control: None, form })
     }
 
     /// Makes [`ChatTemplate::prompt`] keep the control tokens of `tokenizer` out of messages: its special
@@ -173,7 +177,8 @@ impl ChatTemplate {
     }
 
     /// Renders the prompt for a conversation, as [`ChatTemplate::render_with`] does. With
-    /// [`ChatTemplate::with_control_tokens`], control tokens in messages, tools and documents are text.
+    /// [`ChatTemplate::with_control_tokens`], control tokens in messages, tools and documents are text. With
+    /// the variable `preserve_thinking`, earlier answers have their reasoning, whatever the template does.
     ///
     /// # Errors
     /// When the template refuses the conversation, fails, or uses up its budget.
@@ -185,10 +190,25 @@ impl ChatTemplate {
         if let Some(control) = &self.control
             && let Some(marks) = control.mark(self.source(), &mut messages, &mut options)?
         {
-            let rendered = self.render_with(&messages, &options)?;
+            let rendered = self.render_kept(&messages, &options)?;
             return Ok(control.prompt(&rendered, &marks));
         }
-        self.render_with(&messages, &options).map(Prompt::plain)
+        self.render_kept(&messages, &options).map(Prompt::plain)
+    }
+
+    /// Renders the prompt with the reasoning of earlier answers, if the options ask for it.
+    fn render_kept(
+        &self,
+        messages: &serde_json::Value,
+        options: &RenderOptions,
+    ) -> Result<String, TextError> {
+        if kept_reasoning::is_asked(options)
+            && let Some(form) = self.form.get_or_init(|| AnswerForm::of_template(self))
+            && let Some(text) = kept_reasoning::render(self, form, messages, options)?
+        {
+            return Ok(text);
+        }
+        self.render_with(messages, options)
     }
 
     /// Renders the prompt for a conversation, with all inputs of templates. `messages` is a JSON array
@@ -297,19 +317,24 @@ impl Render<'_> {
     }
 }
 
+/// Names of a message's reasoning.
+pub(super) const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// Returns the reasoning of a message, whatever its name.
+pub(super) fn reasoning(message: &serde_json::Value) -> Option<&serde_json::Value> {
+    REASONING.iter().find_map(|name| message.get(name).filter(|value| !value.is_null()))
+}
+
 /// Gives the reasoning of each message both names that templates know, as `transformers` does.
 fn with_reasoning(messages: &serde_json::Value) -> Cow<'_, serde_json::Value> {
-    const NAMES: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
-    let reasoning = |message: &serde_json::Value| {
-        NAMES.iter().find_map(|name| message.get(name).filter(|value| !value.is_null()).cloned())
-    };
     let Some(all) = messages.as_array().filter(|all| all.iter().any(|m| reasoning(m).is_some()))
     else {
         return Cow::Borrowed(messages);
     };
     let mut all = all.clone();
     for message in &mut all {
-        if let (Some(text), Some(message)) = (reasoning(message), message.as_object_mut()) {
+        let text = reasoning(message).cloned();
+        if let (Some(text), Some(message)) = (text, message.as_object_mut()) {
             message.entry("thinking").or_insert(text.clone());
             message.insert("reasoning_content".into(), text);
         }

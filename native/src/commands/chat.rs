@@ -26,7 +26,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use wrinklefree::engine::FinishReason;
 use wrinklefree::settings::{Reasoning, Sampling};
-use wrinklefree::text::Message;
+use wrinklefree_easy::Message;
 
 /// Talk with a model
 ///

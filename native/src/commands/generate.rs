@@ -23,7 +23,8 @@ use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
 use wrinklefree::decode::{Sampled, SamplingParams};
 use wrinklefree::engine::{FinishReason, Request};
 use wrinklefree::settings::{Hole, OutputReasoning, Reasoning, Sampling, describe};
-use wrinklefree::text::{Message, Tokenizer};
+use wrinklefree::text::Tokenizer;
+use wrinklefree_easy::Message;
 
 /// Most tokens of an answer.
 const MAX_TOKENS: usize = 512;
@@ -267,12 +268,11 @@ fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Prompt> 
         let tokens = tokenizer.encode(prompt, true).context("cannot encode the prompt")?;
         return Ok(Prompt { tokens, ..Prompt::default() });
     };
-    let message = |role: &str, text: &str| Message { role: role.into(), content: text.into() };
     if args.system.is_some() {
         open::warn_unheard(template);
     }
-    let mut messages: Vec<_> = args.system.iter().map(|s| message("system", s)).collect();
-    messages.push(message("user", prompt));
+    let mut messages: Vec<_> = args.system.iter().map(Message::system).collect();
+    messages.push(Message::user(prompt));
     let chat = ChatModel { template, tokenizer, recurrent: false };
     let ChatPrompt { tokens, reasoning, .. } =
         chat.prompt(messages, &args.reasoning, Some(today()))?;

@@ -72,20 +72,122 @@ pub fn write(folder: &Path, pieces: &[String], template: &str) {
     let size = vocab.len().next_multiple_of(32);
     vocab.extend((vocab.len()..size).map(|id| (format!("<unused{id}>"), id)));
     let (embedding, head) = matrices(&script, size);
-    model(size, end, &embedding, &head)
-        .with("chat_template.jinja", template)
-        .files()
-        .iter()
-        .for_each(|file| {
-            std::fs::write(folder.join(&file.name), file.bytes.whole()).expect("written")
-        });
-    let names = [
-        ("tokenizer.json", tokenizer(&vocab, &added)),
-        ("tokenizer_config.json", json!({"eos_token": END})),
-    ];
+    save(folder, model(size, end, &embedding, &head), tokenizer(&vocab, &added), template);
+}
+
+/// Writes a hybrid model with random weights and a token per byte, which says lower-case letters. A text
+/// has one tokenization, so what a client sends back has the tokens that were generated.
+pub fn write_hybrid(folder: &Path, template: &str) {
+    const SIZE: usize = 288;
+    let letters = letters();
+    let mut vocab: BTreeMap<String, usize> =
+        letters.iter().enumerate().map(|(id, letter)| (letter.to_string(), id)).collect();
+    let added: Vec<(&str, usize)> = MARKERS.into_iter().zip(256..).collect();
+    vocab.extend(added.iter().map(|(marker, id)| (marker.to_string(), *id)));
+    vocab.extend((vocab.len()..SIZE).map(|id| (format!("<unused{id}>"), id)));
+    save(folder, hybrid(SIZE, vocab[END]), tokenizer(&vocab, &added), template);
+}
+
+fn save(folder: &Path, model: Hf, tokenizer: Value, template: &str) {
+    let files = model.with("chat_template.jinja", template).files();
+    files.iter().for_each(|file| {
+        std::fs::write(folder.join(&file.name), file.bytes.whole()).expect("written");
+    });
+    let names =
+        [("tokenizer.json", tokenizer), ("tokenizer_config.json", json!({"eos_token": END}))];
     for (name, value) in names {
         std::fs::write(folder.join(name), value.to_string()).expect("written");
     }
+}
+
+/// Returns a model of the shape of Qwen3.5 without tensors: three layers of linear attention and one of
+/// attention.
+fn hybrid_shape(size: usize, end: usize) -> Hf {
+    let mut hf = Hf::new("qwen3", Style::Float);
+    hf.tensors.clear();
+    for (key, value) in [
+        ("architectures", json!(["Qwen3_5ForCausalLM"])),
+        ("model_type", json!("qwen3_5_text")),
+        ("vocab_size", json!(size)),
+        ("hidden_size", json!(HIDDEN)),
+        ("intermediate_size", json!(256)),
+        ("num_hidden_layers", json!(4)),
+        ("num_attention_heads", json!(4)),
+        ("num_key_value_heads", json!(2)),
+        ("head_dim", json!(32)),
+        ("max_position_embeddings", json!(32768)),
+        ("bos_token_id", Value::Null),
+        ("eos_token_id", json!(end)),
+        (
+            "layer_types",
+            json!(["linear_attention", "linear_attention", "linear_attention", "full_attention"]),
+        ),
+        ("full_attention_interval", json!(4)),
+        ("linear_conv_kernel_dim", json!(4)),
+        ("linear_key_head_dim", json!(32)),
+        ("linear_value_head_dim", json!(32)),
+        ("linear_num_key_heads", json!(2)),
+        ("linear_num_value_heads", json!(4)),
+        ("attn_output_gate", json!(true)),
+        (
+            "rope_parameters",
+            json!({"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25,
+                "mrope_section": [2, 1, 1], "mrope_interleaved": true}),
+        ),
+    ] {
+        hf = hf.set(key, value);
+    }
+    hf
+}
+
+fn hybrid(size: usize, end: usize) -> Hf {
+    let (mut rng, mut hf) = (Rng(5), hybrid_shape(size, end));
+    let mut fill = |hf: &mut Hf, name: String, shape: &[usize], scale: f32| {
+        let count = shape.iter().product();
+        let values: Vec<f32> = rng.floats(count).iter().map(|x| x * scale).collect();
+        hf.put(&name, "BF16", shape, bf16_bytes(&values));
+    };
+    fill(&mut hf, "model.embed_tokens.weight".into(), &[size, HIDDEN], 1.7);
+    let mut head = vec![0.0; size * HIDDEN];
+    let said = usize::from(b'a') * HIDDEN..(usize::from(b'z') + 1) * HIDDEN;
+    head[said.clone()].copy_from_slice(&Rng(6).floats(said.len()));
+    hf.put("lm_head.weight", "BF16", &[size, HIDDEN], bf16_bytes(&head));
+    for layer in 0..4 {
+        let parts: &[(&str, &[usize])] = if layer == 3 {
+            &[
+                ("self_attn.q_proj.weight", &[256, HIDDEN]),
+                ("self_attn.k_proj.weight", &[64, HIDDEN]),
+                ("self_attn.v_proj.weight", &[64, HIDDEN]),
+                ("self_attn.o_proj.weight", &[HIDDEN, 128]),
+                ("self_attn.q_norm.weight", &[32]),
+                ("self_attn.k_norm.weight", &[32]),
+            ]
+        } else {
+            &[
+                ("linear_attn.in_proj_qkv.weight", &[256, HIDDEN]),
+                ("linear_attn.in_proj_z.weight", &[128, HIDDEN]),
+                ("linear_attn.in_proj_a.weight", &[4, HIDDEN]),
+                ("linear_attn.in_proj_b.weight", &[4, HIDDEN]),
+                ("linear_attn.conv1d.weight", &[256, 1, 4]),
+                ("linear_attn.out_proj.weight", &[HIDDEN, 128]),
+                ("linear_attn.norm.weight", &[32]),
+                ("linear_attn.A_log", &[4]),
+                ("linear_attn.dt_bias", &[4]),
+            ]
+        };
+        let others: [(&str, &[usize]); 5] = [
+            ("input_layernorm.weight", &[HIDDEN]),
+            ("post_attention_layernorm.weight", &[HIDDEN]),
+            ("mlp.gate_proj.weight", &[256, HIDDEN]),
+            ("mlp.up_proj.weight", &[256, HIDDEN]),
+            ("mlp.down_proj.weight", &[HIDDEN, 256]),
+        ];
+        for (part, shape) in others.iter().chain(parts) {
+            fill(&mut hf, format!("model.layers.{layer}.{part}"), shape, 0.17);
+        }
+    }
+    fill(&mut hf, "model.norm.weight".into(), &[HIDDEN], 0.1);
+    hf
 }
 
 /// Returns the embeddings and the head.

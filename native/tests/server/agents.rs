@@ -165,12 +165,12 @@ fn a_model_may_have_any_name() {
 
 /// Templates in the manner of Qwen3's (calls in JSON) and Qwen3.5's (calls in XML; the prompt begins the
 /// thinking).
-const JSON_CALLS: &str = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}\
+pub const JSON_CALLS: &str = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}\
     {%- for call in m.tool_calls or [] -%}\n<tool_call>\n{\"name\": \"{{ call.function.name }}\", \"arguments\": \
     {%- if call.function.arguments is string %} {{ call.function.arguments }}\
     {%- else %} {{ call.function.arguments | tojson }}{% endif %}}\n</tool_call>{%- endfor -%}\
     <|im_end|>\n{% endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant\n{% endif -%}";
-const XML_CALLS: &str = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}\
+pub const XML_CALLS: &str = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}\
     {%- for call in m.tool_calls or [] -%}\n<tool_call>\n<function={{ call.function.name }}>\n\
     {%- for name, value in call.function.arguments|items %}<parameter={{ name }}>\n{{ value | string }}\n</parameter>\n{% endfor -%}\
     </function>\n</tool_call>{%- endfor -%}\
@@ -194,19 +194,26 @@ const SCRIPTS: [(&str, &str, &str); 12] = [
 ];
 
 /// Starts a server of the puppets with these names.
-fn puppets(names: &[&str]) -> (tempfile::TempDir, Server) {
+pub fn puppets(names: &[&str]) -> (tempfile::TempDir, Server) {
+    let named = SCRIPTS.iter().filter(|(name, ..)| names.contains(name));
+    let scripts = named.map(|(name, template, text)| (*name, *template, puppet::pieces(text)));
+    saying(&scripts.collect::<Vec<_>>())
+}
+
+/// Starts a server of puppets: their names, templates, and the pieces that they say.
+pub fn saying(scripts: &[(&str, &str, Vec<String>)]) -> (tempfile::TempDir, Server) {
     let home = tempfile::tempdir().expect("a directory");
-    for (name, template, text) in SCRIPTS.iter().filter(|(name, ..)| names.contains(name)) {
+    for (name, template, pieces) in scripts {
         let folder = home.path().join(name);
         std::fs::create_dir(&folder).expect("made");
-        puppet::write(&folder, &puppet::pieces(text), template);
+        puppet::write(&folder, pieces, template);
     }
     let server = Server::start(&["--models", home.path().to_str().expect("UTF-8")]);
     (home, server)
 }
 
 /// A chat with a tool `f` whose parameter `d` has this schema.
-fn call_of(model: &str, schema: Value, more: Value) -> Value {
+pub fn call_of(model: &str, schema: Value, more: Value) -> Value {
     let parameters = json!({"type": "object", "properties": {"d": schema}, "required": ["d"]});
     let tools = json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
     let mut body =
@@ -217,7 +224,7 @@ fn call_of(model: &str, schema: Value, more: Value) -> Value {
 
 /// Returns text, reasoning, calls and end of an answer, which is also streamed: its pieces are the whole.
 #[track_caller]
-fn answer(server: &Server, body: &Value) -> (String, String, Vec<Value>, String) {
+pub fn answer(server: &Server, body: &Value) -> (String, String, Vec<Value>, String) {
     let whole = server.chat(body).is(200).json();
     let choice = &whole["choices"][0];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();

@@ -9,6 +9,7 @@ mod fields;
 #[path = "../../../tests/common/format.rs"]
 mod fixtures;
 mod grammars;
+mod histories;
 mod hostile;
 mod http2;
 mod limits;
@@ -17,6 +18,7 @@ mod many_models;
 mod mtp;
 mod ollama;
 mod operations;
+mod outputs;
 #[path = "../common/puppet.rs"]
 mod puppet;
 mod reasoning;

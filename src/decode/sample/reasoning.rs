@@ -1,20 +1,108 @@
 //! Reasoning before a constrained output, and its budget.
 
-use super::{Constraint, Next};
+use super::{Constraint, Next, TokenTexts};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Tokens around the reasoning of an output.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ReasoningTokens {
-    /// Token that begins the reasoning, if the output may begin with it. `None` if the output begins
-    /// inside the reasoning.
-    pub open: Option<u32>,
+    /// Tokens of the opening marker, if the output may begin with it. `None` if the output begins inside
+    /// the reasoning.
+    pub open: Option<Vec<u32>>,
     /// Tokens of the closing marker.
     pub close: Vec<u32>,
     /// Tokens before and after the marker, as the model's template writes it.
     pub around: [Vec<u32>; 2],
     /// End-of-text tokens. They cannot come inside the reasoning if a constraint describes the answer.
     pub eos: Vec<u32>,
+    /// The texts of the markers, where a marker is several tokens: a model may cut it in other ways.
+    pub texts: Option<MarkerTexts>,
+}
+
+/// The texts of markers that are not tokens of their own.
+#[derive(Clone, Debug)]
+pub struct MarkerTexts {
+    /// Text of the opening marker.
+    open: &'static str,
+    /// Text of the closing marker.
+    close: &'static str,
+    /// The bytes of the model's tokens.
+    tokens: Arc<dyn TokenTexts>,
+    /// Number of the model's tokens.
+    vocab: u32,
+    /// Tokens that have the closing marker and more than line breaks after it.
+    overrunning: Arc<[u32]>,
+}
+
+/// Most tokens of white space before an opening marker.
+const MOST_SPACE: usize = 64;
+
+impl MarkerTexts {
+    /// Makes the texts of a model with `vocab` tokens.
+    #[must_use]
+    pub fn new([open, close]: [&'static str; 2], tokens: Arc<dyn TokenTexts>, vocab: u32) -> Self {
+        let overruns = |token: &u32| {
+            let bytes = tokens.bytes(*token);
+            let mut parts = bytes.windows(close.len());
+            bytes.len() > close.len()
+                && parts
+                    .position(|part| part == close.as_bytes())
+                    .is_some_and(|at| goes_on(&bytes[at + close.len()..]))
+        };
+        let overrunning = (0..vocab).filter(overruns).collect();
+        Self { open, close, tokens, vocab, overrunning }
+    }
+
+    /// Returns the bytes after the closing marker if the last of these tokens completes it.
+    fn closed_by(&self, accepted: &[(u32, Phase)]) -> Option<Vec<u8>> {
+        let close = self.close.as_bytes();
+        let (text, last) = self.end(accepted, close.len());
+        let begins = text.windows(close.len()).position(|part| part == close)?;
+        let end = begins + close.len();
+        (end + last > text.len()).then(|| text[end..].to_vec())
+    }
+
+    /// Returns the end of the text of the reasoning that the last of these tokens ends, with at least
+    /// `more` bytes before it, and the number of bytes of the last token.
+    fn end(&self, accepted: &[(u32, Phase)], more: usize) -> (Vec<u8>, usize) {
+        let inside = |(_, phase): &&(u32, Phase)| matches!(phase, Phase::Reasoning(_));
+        let last = accepted.last().map_or(0, |(token, _)| self.tokens.bytes(*token).len());
+        let (mut pieces, mut length) = (Vec::new(), 0);
+        for (token, _) in accepted.iter().rev().take_while(inside) {
+            let bytes = self.tokens.bytes(*token);
+            length += bytes.len();
+            pieces.push(bytes);
+            if length >= last + more {
+                break;
+            }
+        }
+        pieces.reverse();
+        (pieces.concat(), last)
+    }
+
+    /// Returns the tokens that would complete the closing marker and go on with an answer, of which a
+    /// constraint could not see the beginning.
+    fn overrunning(&self, accepted: &[(u32, Phase)]) -> Vec<u32> {
+        let close = self.close.as_bytes();
+        let (text, _) = self.end(accepted, close.len());
+        let begun: Vec<usize> = (1..close.len()).filter(|&n| text.ends_with(&close[..n])).collect();
+        let mut all = self.overrunning.to_vec();
+        if begun.is_empty() {
+            return all;
+        }
+        let completes = |token: &u32| {
+            let bytes = self.tokens.bytes(*token);
+            begun.iter().any(|&n| bytes.strip_prefix(&close[n..]).is_some_and(goes_on))
+        };
+        all.extend((0..self.vocab).filter(completes));
+        all
+    }
+}
+
+/// Returns true if a text after the closing marker is more than line breaks.
+fn goes_on(rest: &[u8]) -> bool {
+    rest.iter().any(|&byte| byte != b'\n')
 }
 
 /// Lets a model reason freely before the output that another constraint describes. Behind a number of
@@ -24,7 +112,7 @@ pub struct ReasoningTokens {
 /// use wrinklefree::decode::{Constraint, Next, ReasoningConstraint, ReasoningTokens};
 ///
 /// let around = [vec![], vec![5]];
-/// let tokens = ReasoningTokens { open: None, close: vec![9], around, eos: vec![] };
+/// let tokens = ReasoningTokens { open: None, close: vec![9], around, eos: vec![], texts: None };
 /// let any = Next::Except(vec![]);
 /// let mut constraint = ReasoningConstraint::new(tokens, Some(2), None);
 /// for free in [1, 2] {
@@ -58,6 +146,8 @@ const ANY: Next = Next::Except(Vec::new());
 enum Phase {
     /// The opening marker may come.
     Start,
+    /// The token of this index of the opening marker comes next.
+    Opening(usize),
     /// Inside the reasoning, behind so many of its tokens.
     Reasoning(usize),
     /// The token of this index among the closing tokens comes next.
@@ -97,6 +187,9 @@ impl ReasoningConstraint {
 
     /// True if the last tokens are the closing marker.
     fn closes(&self) -> bool {
+        if let Some(texts) = &self.tokens.texts {
+            return texts.closed_by(&self.accepted).is_some();
+        }
         let close = &self.tokens.close;
         let Some(from) = self.accepted.len().checked_sub(close.len()) else { return false };
         self.accepted[from..].iter().map(|(token, _)| token).eq(close)
@@ -105,7 +198,11 @@ impl ReasoningConstraint {
     /// The phase behind the last accepted token, which came in `phase`.
     fn after(&self, phase: Phase) -> Phase {
         match phase {
-            Phase::Start => self.reasoning(0),
+            Phase::Start if self.free_texts().is_some() => self.after_free_start(),
+            Phase::Start => self.opening_from(1),
+            Phase::Opening(index) => self.opening_from(index + 1),
+            // A token may end the marker and the line breaks after it.
+            Phase::Reasoning(_) if self.closes() && self.ends_gap() => Phase::Answer,
             // A grammar does not know what stands between marker and answer.
             Phase::Reasoning(_) if self.closes() && self.answer.is_some() => {
                 self.closing_from(self.tokens.around[0].len() + self.tokens.close.len())
@@ -117,6 +214,56 @@ impl ReasoningConstraint {
         }
     }
 
+    /// True if the last token has more than the closing marker.
+    fn ends_gap(&self) -> bool {
+        let texts = self.tokens.texts.as_ref();
+        texts.and_then(|t| t.closed_by(&self.accepted)).is_some_and(|rest| !rest.is_empty())
+    }
+
+    /// Returns the texts of markers where nothing restricts the answer, so that the output may begin with
+    /// the opening marker in any form.
+    fn free_texts(&self) -> Option<&MarkerTexts> {
+        let cut = self.tokens.open.as_ref().is_some_and(|open| open.len() > 1);
+        self.tokens.texts.as_ref().filter(|_| cut && self.answer.is_none())
+    }
+
+    /// The phase of a free output that may begin with the opening marker.
+    fn after_free_start(&self) -> Phase {
+        let Some(texts) = self.free_texts() else { return Phase::Answer };
+        let text = self.accepted.iter().map(|(token, _)| texts.tokens.bytes(*token));
+        let text = text.collect::<Vec<_>>().concat();
+        let (text, open) = (text.trim_ascii_start(), texts.open.as_bytes());
+        match text {
+            text if text.starts_with(open) => self.reasoning(0),
+            text if open.starts_with(text) && self.accepted.len() < MOST_SPACE => Phase::Start,
+            _ => Phase::Answer,
+        }
+    }
+
+    fn opening_from(&self, index: usize) -> Phase {
+        let token = self.tokens.open.as_ref().and_then(|open| open.get(index));
+        token.map_or_else(|| self.reasoning(0), |_| Phase::Opening(index))
+    }
+
+    /// True if this first token begins the opening marker. One of several tokens that may also begin an
+    /// answer does not.
+    fn opens(&mut self, token: u32) -> bool {
+        let Some(open) = &self.tokens.open else { return false };
+        let alone = open.len() == 1;
+        open.first() == Some(&token) && (alone || !self.answer_allows(token))
+    }
+
+    fn answer_allows(&mut self, token: u32) -> bool {
+        match self.answer.as_mut().map(|answer| answer.next()) {
+            None => true,
+            Some(Next::Tokens(set)) => {
+                set.get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
+            }
+            Some(Next::Except(tokens)) => !tokens.contains(&token),
+            Some(Next::End | Next::Unknown(_)) => false,
+        }
+    }
+
     fn closing_from(&self, index: usize) -> Phase {
         self.closing(index).map_or(Phase::Answer, |_| Phase::Closing(index))
     }
@@ -124,22 +271,33 @@ impl ReasoningConstraint {
     /// Returns the tokens that may come next, where the answer allows `next`.
     fn next_with(&self, mut next: Next) -> Next {
         match self.phase {
-            Phase::Reasoning(_) if self.answer.is_some() => Next::Except(self.tokens.eos.clone()),
+            Phase::Reasoning(_) if self.answer.is_some() => {
+                let texts = self.tokens.texts.as_ref();
+                let more = texts.map(|texts| texts.overrunning(&self.accepted)).unwrap_or_default();
+                Next::Except([&self.tokens.eos[..], &more].concat())
+            }
             Phase::Reasoning(_) => ANY,
             Phase::Answer => next,
-            Phase::Closing(index) => {
-                let mut set = Vec::new();
-                self.closing(index).inspect(|&token| insert(&mut set, token));
-                Next::Tokens(set)
+            Phase::Closing(index) => only(self.closing(index)),
+            Phase::Opening(index) => {
+                only(self.tokens.open.as_ref().and_then(|open| open.get(index)).copied())
             }
             Phase::Start => {
-                if let (Next::Tokens(set), Some(open)) = (&mut next, self.tokens.open) {
-                    insert(set, open);
+                let open = self.tokens.open.as_ref().and_then(|open| open.first());
+                if let (Next::Tokens(set), Some(open)) = (&mut next, open) {
+                    insert(set, *open);
                 }
                 next
             }
         }
     }
+}
+
+/// Allows one token.
+fn only(token: Option<u32>) -> Next {
+    let mut set = Vec::new();
+    token.inspect(|&token| insert(&mut set, token));
+    Next::Tokens(set)
 }
 
 /// Adds a token to a set; see [`Next::Tokens`].
@@ -159,7 +317,7 @@ impl Constraint for ReasoningConstraint {
     }
 
     fn accept(&mut self, token: u32) {
-        if self.phase == Phase::Start && self.tokens.open != Some(token) {
+        if self.phase == Phase::Start && self.free_texts().is_none() && !self.opens(token) {
             self.phase = Phase::Answer;
         }
         if self.phase == Phase::Answer {
@@ -224,10 +382,11 @@ mod tests {
 
     fn constraint(open: Option<u32>, budget: Option<usize>, answers: bool) -> ReasoningConstraint {
         let tokens = ReasoningTokens {
-            open,
+            open: open.map(|open| vec![open]),
             close: vec![8, 9],
             around: [vec![4], vec![5, 6]],
             eos: vec![3],
+            texts: None,
         };
         let answer = answers.then(|| Box::new(Count(0)) as Box<dyn Constraint>);
         ReasoningConstraint::new(tokens, budget, answer)
@@ -296,6 +455,96 @@ mod tests {
                 accept(&mut fresh, &text[..to], false);
                 assert_eq!(format!("{c:?}"), format!("{fresh:?}"), "{text:?} {to}");
                 accept(&mut c, &text[to..], false);
+            }
+        }
+    }
+
+    /// Tokens of a letter or more each.
+    #[derive(Debug)]
+    struct Words;
+
+    /// From 1 on; 20 to 22 are the answer.
+    const WORDS: [&str; 23] = [
+        "", "a", "<", "</", "\n", "\n\n", "t>", "</t", ">", ">\n\n", ">x", "<t", "<t>", "", "", "",
+        "", "", "", "", "A", "B", "C",
+    ];
+
+    impl TokenTexts for Words {
+        fn bytes(&self, token: u32) -> &[u8] {
+            WORDS[token as usize].as_bytes()
+        }
+    }
+
+    /// Markers `<t>` and `</t>` without tokens of their own.
+    fn cut(open: bool, budget: Option<usize>, answers: bool) -> ReasoningConstraint {
+        let texts = MarkerTexts::new(["<t>", "</t>"], Arc::new(Words), 23);
+        let tokens = ReasoningTokens {
+            open: open.then(|| vec![2, 6]),
+            close: vec![3, 6],
+            around: [vec![4], vec![5]],
+            eos: vec![13],
+            texts: Some(texts),
+        };
+        let answer = answers.then(|| Box::new(Count(0)) as Box<dyn Constraint>);
+        ReasoningConstraint::new(tokens, budget, answer)
+    }
+
+    #[test]
+    fn markers_may_be_cut_in_any_way() {
+        for closing in [&[3, 6][..], &[2, 1, 7, 8], &[7, 8], &[7, 7, 8]] {
+            let mut c = cut(false, None, true);
+            accept(&mut c, &[1, 4], false);
+            accept(&mut c, closing, false);
+            accept(&mut c, &[5, 20, 21, 22], true);
+            assert_eq!(c.next(), Next::End);
+        }
+        // The line breaks after a marker may be in its last token, but no answer.
+        let mut c = cut(false, None, true);
+        accept(&mut c, &[1, 7], false);
+        assert_eq!(c.next(), Next::Except(vec![13, 10]));
+        accept(&mut c, &[9], false);
+        accept(&mut c, &[20, 21], true);
+        let mut c = cut(false, Some(2), true);
+        accept(&mut c, &[1, 1], false);
+        accept(&mut c, &[4, 3, 6, 5, 20], true);
+    }
+
+    #[test]
+    fn outputs_may_begin_with_a_marker_of_several_tokens() {
+        let mut c = cut(true, None, true);
+        accept(&mut c, &[2], false);
+        accept(&mut c, &[6], true);
+        accept(&mut c, &[1, 3, 6], false);
+        accept(&mut c, &[5, 20], true);
+        accept(&mut cut(true, None, true), &[20, 21], false);
+        for opening in [&[12][..], &[11, 8], &[4, 2, 6], &[2, 6]] {
+            let mut c = cut(true, Some(1), false);
+            accept(&mut c, opening, false);
+            accept(&mut c, &[1], false);
+            accept(&mut c, &[4, 3, 6, 5], true);
+            assert_eq!(c.next(), ANY);
+        }
+        let mut c = cut(true, Some(0), false);
+        accept(&mut c, &[2, 1, 1, 1], false);
+        assert_eq!(c.next(), ANY);
+    }
+
+    #[test]
+    fn cut_markers_can_be_rewound() {
+        let texts: [(bool, bool, &[u32]); 4] = [
+            (false, true, &[1, 7, 9, 20, 21]),
+            (true, true, &[2, 6, 1, 3, 6, 5, 20]),
+            (true, false, &[11, 8, 1, 7, 8, 1, 1]),
+            (true, false, &[2, 1, 1]),
+        ];
+        for (open, answers, text) in texts {
+            for to in 0..text.len() {
+                let mut c = cut(open, Some(9), answers);
+                accept(&mut c, text, false);
+                c.rewind(text.len() - to);
+                let mut fresh = cut(open, Some(9), answers);
+                accept(&mut fresh, &text[..to], false);
+                assert_eq!(format!("{c:?}"), format!("{fresh:?}"), "{text:?} {to}");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The state of llguidance in one output.
 
+use super::slashes::SlashMatcher;
 use super::step_queue::compute;
-use llguidance::Matcher;
 use llguidance::api::StopReason;
 use std::fmt;
 use std::mem;
@@ -30,7 +30,7 @@ pub struct Guided {
 }
 
 enum State {
-    Ready(Box<Matcher>),
+    Ready(Box<SlashMatcher>),
     /// A thread computes the next step. If it is `stale`, tokens were removed since, and only its
     /// matcher is of use.
     Computing {
@@ -43,14 +43,14 @@ enum State {
 
 /// A step that is computed: the matcher after it, what may follow, and the time that it took.
 struct Step {
-    matcher: Box<Matcher>,
+    matcher: Box<SlashMatcher>,
     next: Next,
     time: Duration,
 }
 
 impl Guided {
     /// Makes the state at the beginning of an output of a model with `vocab` tokens.
-    pub fn new(matcher: Matcher, vocab: usize) -> Self {
+    pub fn new(matcher: SlashMatcher, vocab: usize) -> Self {
         let matcher = Mutex::new(State::Ready(Box::new(matcher)));
         Self { matcher, vocab, removed: 0, pending: Vec::new(), known: None, time: Duration::ZERO }
     }
@@ -97,7 +97,7 @@ impl Guided {
 
 impl State {
     /// Returns the matcher, after the step that a thread computes.
-    fn matcher(&mut self) -> Option<&mut Matcher> {
+    fn matcher(&mut self) -> Option<&mut SlashMatcher> {
         if let Self::Computing { step, .. } = self {
             *self = step.recv().map_or(Self::Lost, |step| Self::Ready(step.matcher));
         }
@@ -114,36 +114,31 @@ fn lost() -> Next {
 }
 
 /// Removes tokens, consumes others, and computes which may follow.
-fn step(mut matcher: Box<Matcher>, removed: usize, pending: &[u32], vocab: usize) -> Step {
+fn step(mut matcher: Box<SlashMatcher>, removed: usize, pending: &[u32], vocab: usize) -> Step {
     let begin = Instant::now();
     let next = next(&mut matcher, removed, pending, vocab);
     Step { matcher, next, time: begin.elapsed() }
 }
 
-fn next(matcher: &mut Matcher, removed: usize, pending: &[u32], vocab: usize) -> Next {
-    if removed > 0 {
-        let _ = matcher.rollback(removed);
-    }
-    if !pending.is_empty() {
-        // The reason to stop has the error.
-        let _ = matcher.consume_tokens(pending);
-    }
+fn next(matcher: &mut SlashMatcher, removed: usize, pending: &[u32], vocab: usize) -> Next {
+    matcher.remove(removed);
+    matcher.read(pending);
     match matcher.stop_reason() {
         StopReason::NotStopped => {}
         StopReason::NoExtension | StopReason::NoExtensionBias | StopReason::EndOfSentence => {
             return Next::End;
         }
         other => {
-            let why = matcher.get_error().unwrap_or_else(|| format!("{other:?}"));
+            let why = matcher.error().unwrap_or_else(|| format!("{other:?}"));
             return Next::Unknown(why);
         }
     }
-    match matcher.compute_mask() {
+    match matcher.mask() {
         Ok(set) if (0..vocab as u32).any(|token| set.is_allowed(token)) => {
             Next::Tokens(set.as_slice().to_vec())
         }
         Ok(_) => Next::End,
-        Err(error) => Next::Unknown(error.to_string()),
+        Err(error) => Next::Unknown(error),
     }
 }
 

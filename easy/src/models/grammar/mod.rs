@@ -14,6 +14,7 @@ mod negate;
 mod prepared;
 mod references;
 mod schema;
+mod slashes;
 mod step_queue;
 mod validate;
 mod walk;
@@ -33,6 +34,7 @@ use llguidance::{Matcher, ParserFactory};
 use schema::suspects;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use slashes::{SlashMatcher, Slashes};
 use std::sync::Arc;
 use std::thread;
 use wrinklefree::decode::Constraint;
@@ -111,6 +113,7 @@ impl Vocabulary {
 pub struct Grammars {
     factory: ParserFactory,
     vocab: usize,
+    slashes: Arc<Slashes>,
 }
 
 impl Grammars {
@@ -145,6 +148,8 @@ impl Grammars {
         let info = TokRxInfo::new(words.len() as u32, vocab as u32);
         let trie = TokTrie::from(&info, &words);
         let trie = if eos.is_empty() { trie } else { trie.with_eos_tokens(eos) };
+        words.truncate(vocab);
+        let slashes = Arc::new(Slashes::new(&trie, &words));
         let mut factory =
             ParserFactory::new_simple(&(Arc::new(ApproximateTokEnv::new(trie)) as _))?;
         factory.quiet();
@@ -159,7 +164,7 @@ impl Grammars {
             precompute_large_lexemes: false,
             ..ParserLimits::default()
         };
-        Ok(Self { factory, vocab })
+        Ok(Self { factory, vocab, slashes })
     }
 
     /// Compiles the constraint of one output. Takes milliseconds; the largest grammars a second.
@@ -222,6 +227,7 @@ impl Grammars {
     /// Compiles on the stack of the calling thread.
     fn construct(&self, grammar: &PreparedGrammar) -> Result<Compiled, String> {
         let limits = self.factory.limits();
+        let slashes = Slashes::fit(&grammar.0).then(|| self.slashes.clone());
         let init = GrammarInit::Serialized(grammar.0.clone());
         let (grammar, lexer) = init
             .to_internal(Some(self.factory.tok_env().clone()), limits.clone())
@@ -236,6 +242,7 @@ impl Grammars {
             return Err(error);
         }
         let warnings = matcher.grammar_warnings();
+        let matcher = SlashMatcher::new(matcher, slashes);
         let mut constraint: Box<dyn Constraint> = Box::new(Guided::new(matcher, self.vocab));
         // The first step computes most of the lexer. Copies of the constraint have it already.
         constraint.next();

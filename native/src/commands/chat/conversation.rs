@@ -13,7 +13,8 @@ use wrinklefree::decode::{Constraint, DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig, Request};
 use wrinklefree::model::Runtime;
 use wrinklefree::settings::Reasoning;
-use wrinklefree::text::{ChatTemplate, Message};
+use wrinklefree::text::ChatTemplate;
+use wrinklefree_easy::Message;
 
 /// The model, what was said and how to answer.
 pub struct Conversation {
@@ -41,10 +42,6 @@ pub struct Length {
     /// Tokens that stay when it is full, if it goes on then.
     pub shift: Option<usize>,
 }
-
-/// The message that makes `role` say `content`.
-pub fn message(role: &str, content: String) -> Message {
-    Message { role: role.into(), content }
 }
 
 impl Conversation {
@@ -86,7 +83,7 @@ impl Conversation {
         if system.is_some() {
             open::warn_unheard(&self.template);
         }
-        self.messages = system.into_iter().map(|s| message("system", s)).collect();
+        self.messages = system.into_iter().map(Message::system).collect();
         self.forgotten = 0;
     }
 
@@ -129,10 +126,11 @@ impl Conversation {
 
     /// Lets the model answer. When that fails, the message counts as not said.
     pub fn say(&mut self, text: String, show: impl Watcher) -> anyhow::Result<Answer> {
-        self.messages.push(message("user", text));
+        self.messages.push(Message::user(text));
         match self.answer(show) {
             Ok(answer) => {
-                self.messages.push(message("assistant", answer.text.clone()));
+                let reasoning = Some(&answer.reasoning).filter(|text| !text.is_empty()).cloned();
+                self.messages.push(Message { reasoning, ..Message::assistant(&answer.text) });
                 Ok(answer)
             }
             Err(error) => {

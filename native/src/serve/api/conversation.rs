@@ -1,6 +1,6 @@
 //! A conversation to continue, independent of the API that it came through.
 
-use super::body::{Body, GenerationOptions};
+use super::body::{Body, GenerationOptions, only_one};
 use super::generation::{Generation, aside};
 use super::template_messages::{Ending, TemplateMessages};
 use super::tools::{self, CallFormat, OutputParser, Tools};
@@ -25,6 +25,24 @@ type Repair = fn(&[Value]) -> Option<Vec<Value>>;
 /// arguments, allow one system message, and only as the first one, and want turns to alternate.
 const REPAIRS: [Repair; 3] =
     [TemplateMessages::with_objects, TemplateMessages::with_one_system, TemplateMessages::joined];
+
+/// Messages and tools in a form that a template can read.
+struct Readable<'a> {
+    messages: Cow<'a, [Value]>,
+    tools: Vec<Value>,
+}
+
+/// Returns the tools with an empty description where one has none, for templates that write it anyway.
+/// `None` if all have one.
+fn described(mut tools: Vec<Value>) -> Option<Vec<Value>> {
+    let mut changed = false;
+    for function in tools.iter_mut().filter_map(|tool| tool["function"].as_object_mut()) {
+        let known = function.len();
+        function.entry("description").or_insert_with(|| "".into());
+        changed |= function.len() > known;
+    }
+    changed.then_some(tools)
+}
 
 /// A conversation and the constraints on its continuation.
 #[derive(Clone, Debug)]
@@ -98,9 +116,9 @@ impl PreparedConversation {
         let compiler = &model.grammars;
         let grammar = grammar.as_ref();
         let validator = OutputValidator::new(compiler, grammar, left_out, arrival, Some(parser));
-        request.sampling.constraint = reasoning
-            .constrain(&model.tokenizer, &model.defaults.eos, answer)
-            .map_err(reasoning_error)?;
+        let form = reasoning.constrain(&model.tokenizer, &model.defaults.eos, answer);
+        let allowed = request.sampling.constraint.take();
+        request.sampling.constraint = only_one(allowed, form.map_err(reasoning_error)?)?;
         let requests = [request];
         let started = Generation::start(model, arrival, &requests, count, field).await?;
         Ok(started.with_reasoning(reasoning.parser()).with_validator(validator))
@@ -119,9 +137,9 @@ impl Conversation {
         options: &GenerationOptions,
         logprobs: Option<usize>,
     ) -> Result<PreparedConversation, ApiError> {
-        let (prompt, messages) = self.render_readable(model)?;
+        let (prompt, readable) = self.render_readable(model)?;
         let tokens = self.encode(model, &prompt)?;
-        let stable_prefix = self.stable_prefix(model, &messages, &prompt, tokens.len());
+        let stable_prefix = self.stable_prefix(model, &readable, &prompt, tokens.len());
         let request = options.request(model, &body.tenant, tokens, logprobs)?;
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
         if let Some(template) = &model.template {
@@ -147,8 +165,8 @@ impl Conversation {
         self.render_readable(model).map(|(prompt, _)| prompt)
     }
 
-    /// Renders the prompt. Also returns the messages in the form that the template could read.
-    fn render_readable(&self, model: &ServedModel) -> Result<(Prompt, Cow<'_, [Value]>), ApiError> {
+    /// Renders the prompt. Also returns the messages and tools in the form that the template could read.
+    fn render_readable(&self, model: &ServedModel) -> Result<(Prompt, Readable<'_>), ApiError> {
         let param = self.field;
         if self.messages.is_empty() {
             let message = format!("{param} is empty: send at least one message");
@@ -166,16 +184,26 @@ impl Conversation {
             let message = format!("the chat template of {} takes no documents", model.name);
             return Err(ApiError::bad("documents", message));
         }
+        let tools = self.tools.definitions();
+        let forms: Vec<_> = [Some(tools.clone()), described(tools)].into_iter().flatten().collect();
+        let render = |messages: &[Value]| {
+            let mut results = forms.iter().map(|tools| {
+                let prompt = self.render_messages(template, messages, tools, inputs.clone())?;
+                Ok::<_, String>((prompt, tools.clone()))
+            });
+            let first = results.next().expect("the tools as they are");
+            first.or_else(|error| results.find_map(Result::ok).ok_or(error))
+        };
         let mut messages = Cow::from(&self.messages);
-        let first = match self.render_messages(template, &messages, inputs.clone()) {
-            Ok(prompt) => return Ok((prompt, messages)),
+        let first = match render(&messages) {
+            Ok((prompt, tools)) => return Ok((prompt, Readable { messages, tools })),
             Err(error) => error,
         };
         for repair in REPAIRS {
             let Some(repaired) = repair(&messages) else { continue };
             messages = repaired.into();
-            if let Ok(prompt) = self.render_messages(template, &messages, inputs.clone()) {
-                return Ok((prompt, messages));
+            if let Ok((prompt, tools)) = render(&messages) {
+                return Ok((prompt, Readable { messages, tools }));
             }
         }
         Err(ApiError::bad(param, format!("the chat template failed: {first}")))
@@ -185,10 +213,10 @@ impl Conversation {
         &self,
         template: &ChatTemplate,
         messages: &[Value],
+        tools: &[Value],
         inputs: Inputs,
     ) -> Result<Prompt, String> {
-        let (messages, tools) =
-            tools::for_template(template, messages.to_vec(), self.tools.definitions());
+        let (messages, tools) = tools::for_template(template, messages.to_vec(), tools.to_vec());
         let inputs = Inputs { tools, ..inputs };
         let rendered = match self.ending {
             Ending::NewMessage => chat_prompt::render(template, &messages, inputs),
@@ -222,13 +250,18 @@ impl Conversation {
     fn stable_prefix(
         &self,
         model: &ServedModel,
-        messages: &[Value],
+        readable: &Readable<'_>,
         prompt: &Prompt,
         tokens: usize,
     ) -> Option<usize> {
         let template = model.template.as_ref().filter(|_| model.is_recurrent())?;
+        if self.reasoning(model).preserves() == Some(true) {
+            // The next turn begins with the whole prompt.
+            return None;
+        }
+        let Readable { messages, tools } = readable;
         let (messages, definitions) =
-            tools::for_template(template, messages.to_vec(), self.tools.definitions());
+            tools::for_template(template, messages.to_vec(), tools.clone());
         let inputs = self.inputs(model, definitions).ok()?;
         let bare = chat_prompt::render_bare(template, &messages, inputs).ok()?;
         prompt.stable_prefix(bare.text(), tokens, &model.tokenizer)
@@ -261,10 +294,13 @@ impl Conversation {
     /// Returns what outputs with and without calls must look like.
     fn output_grammar(&self, format: CallFormat) -> Result<Option<RequestedGrammar>, ApiError> {
         let answer = self.grammar.clone();
-        if !self.tools.callable() {
-            return Ok(answer);
-        }
-        let tools = CallableTools { tools: self.tools.clone(), format };
+        let tools = match self.tools.callable() {
+            true => self.tools.clone(),
+            // A model that sees tools may call them where it is told not to.
+            false if self.tools.any() && answer.is_none() => Tools::none(),
+            false => return Ok(answer),
+        };
+        let tools = CallableTools { tools, format };
         RequestedGrammar::with_tools(answer, tools)?.checked().map(Some)
     }
 }
@@ -272,7 +308,7 @@ impl Conversation {
 /// Names the field of a setting that does not fit the model.
 fn reasoning_error(error: ReasoningError) -> ApiError {
     let field = match error {
-        ReasoningError::Reserved(_) => "chat_template_kwargs",
+        ReasoningError::Reserved(_) | ReasoningError::NotBoolean(_) => "chat_template_kwargs",
         ReasoningError::NoReasoning => "enable_thinking",
         ReasoningError::NoToken(_) => "thinking_budget",
     };

@@ -73,6 +73,8 @@ pub struct RequestOutput {
     pub embedding: Vec<f32>,
     /// Generated tokens.
     pub tokens: Vec<Sampled>,
+    /// Length of the text after each of them.
+    pub ends: Vec<usize>,
     /// The reason of its end.
     pub reason: Option<FinishReason>,
     /// The report of the validator.
@@ -291,6 +293,7 @@ impl Generation {
                 EventKind::Token { sampled, text } => {
                     output.text += &text;
                     output.tokens.push(sampled);
+                    output.ends.push(output.text.len());
                 }
                 EventKind::Finished { reason, text, .. } => {
                     output.text += &text;

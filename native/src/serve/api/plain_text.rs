@@ -1,5 +1,6 @@
 //! Texts to continue as they are, independent of the API that they came through.
 
+use super::body::only_one;
 use super::generation::{Generation, aside};
 use super::validation::OutputValidator;
 use crate::serve::client::Arrival;
@@ -35,9 +36,12 @@ impl PlainText {
             let ready = model.grammars.compile(requested, &arrival).await?;
             aside(|| {
                 for request in &mut requests {
-                    request.sampling.constraint = Some(ready.compiled.constraint.clone());
+                    let allowed = request.sampling.constraint.take();
+                    let form = Some(ready.compiled.constraint.clone());
+                    request.sampling.constraint = only_one(allowed, form)?;
                 }
-            });
+                Ok::<_, ApiError>(())
+            })?;
             left_out.clone_from(&ready.not_enforced);
         }
         let grammar = grammar.as_ref();

@@ -37,7 +37,7 @@ impl OutputValidator {
         let answer = match &self.parser {
             None => output.to_string(),
             Some(parser) => {
-                let blocks = OutputBlocks::parse(output, parser.clone());
+                let blocks = OutputBlocks::parse(output, &mut parser.clone());
                 if blocks.calls().next().is_some() {
                     return None;
                 }

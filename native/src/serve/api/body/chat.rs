@@ -26,7 +26,7 @@ pub const BODY: &[SchemaFn] = &[
 ];
 
 /// Maximum number of alternatives per token.
-const MAX_TOP_LOGPROBS: usize = 20;
+pub const MAX_TOP_LOGPROBS: usize = 20;
 /// Maximum number of documents.
 const MAX_DOCUMENTS: usize = 128;
 

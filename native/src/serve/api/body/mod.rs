@@ -5,6 +5,7 @@
 //! invalid field.
 
 mod aliases;
+mod allowed_tokens;
 pub mod chat;
 pub mod completions;
 mod content;
@@ -26,6 +27,7 @@ pub mod tokens;
 mod tools;
 mod weight;
 
+pub use allowed_tokens::only_one;
 pub use format::OutputFormatFields;
 pub use known::KnownFields;
 pub use options::{GenerationOptions, Side, StreamUsage, Texts};

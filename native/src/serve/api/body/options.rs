@@ -79,6 +79,9 @@ pub struct GenerationOptions {
     /// Ids of tokens that end the output. The output does not contain them.
     #[schema(max_items = 64)]
     pub stop_token_ids: Option<Vec<u32>>,
+    /// Ids of the only tokens that the output may have. Those that end it count, too.
+    #[schema(min_items = 1)]
+    pub allowed_token_ids: Option<Vec<u32>>,
     /// Texts that the output must not contain, with or without a space before them.
     #[schema(max_items = 128)]
     pub bad_words: Option<Vec<String>>,
@@ -339,6 +342,7 @@ impl GenerationOptions {
         let (max_tokens, context_shift) = self.length(model, tokens.len())?;
         let (eos, stop) = (self.end_tokens(model)?, self.stops()?);
         let mut sampling = self.sampling(model, logprobs)?;
+        sampling.constraint = self.allowed_tokens(model)?;
         if let Some(n) = self.prompt_logprobs()? {
             sampling.score_prompt = true;
             sampling.logprobs = sampling.logprobs.max(Some(n));

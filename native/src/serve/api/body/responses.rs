@@ -1,5 +1,6 @@
 //! The body of `POST /v1/responses`.
 
+use super::chat::MAX_TOP_LOGPROBS;
 use super::content::{Content, called_arguments, is_asked, stand_in, template_role};
 use super::format::OutputFormatFields;
 use super::model::ModelFields;
@@ -22,6 +23,7 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<ModelFields>,
     schema_of::<GenerationOptions>,
     schema_of::<ResponsesLimits>,
+    schema_of::<ResponsesLogprobFields>,
     schema_of::<ResponsesInputFields>,
     schema_of::<ResponsesStateFields>,
     schema_of::<ResponsesToolFields>,
@@ -60,6 +62,44 @@ pub struct ResponsesLimits {
     /// Maximum number of tokens to generate.
     #[schema(minimum = 1)]
     pub max_output_tokens: Option<usize>,
+}
+
+/// Log-probabilities of the output text.
+const LOGPROBS: &str = "message.output_text.logprobs";
+/// Values of `include`. The reasoning comes as a text, which needs no encryption.
+const INCLUDED: [&str; 2] = [LOGPROBS, "reasoning.encrypted_content"];
+
+/// Fields about log-probabilities.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct ResponsesLogprobFields {
+    /// Number of most probable tokens to return at each position of the output text.
+    #[schema(minimum = 0, maximum = 20)]
+    top_logprobs: Option<usize>,
+    /// More to return: `message.output_text.logprobs`, the log-probability of each token of the text.
+    include: Option<Vec<String>>,
+}
+
+impl ResponsesLogprobFields {
+    /// Returns the number of alternatives per token, or `None` for no log-probabilities.
+    ///
+    /// # Errors
+    /// If the number is too large, or something else is to be included.
+    pub fn logprobs(&self) -> Result<Option<usize>, ApiError> {
+        if let Some(top) = self.top_logprobs.filter(|&top| top > MAX_TOP_LOGPROBS) {
+            let message = format!("top_logprobs is {top}: at most {MAX_TOP_LOGPROBS}");
+            return Err(ApiError::bad("top_logprobs", message));
+        }
+        let include = self.include.as_deref().unwrap_or_default();
+        if let Some(other) = include.iter().find(|name| !INCLUDED.contains(&name.as_str())) {
+            let message = format!(
+                "`include` has `{other}`, which is not supported by this server: expected {}",
+                INCLUDED.join(" or ")
+            );
+            return Err(ApiError { code: "unsupported", ..ApiError::bad("include", message) });
+        }
+        let top = self.top_logprobs.filter(|&top| top > 0);
+        Ok(top.or_else(|| include.iter().any(|name| name == LOGPROBS).then_some(0)))
+    }
 }
 
 /// The user's message as a text, or an array of items.

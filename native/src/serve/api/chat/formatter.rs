@@ -68,7 +68,8 @@ impl ChatFormatter {
     }
 
     fn choice(&self, index: usize, output: &RequestOutput) -> Value {
-        let blocks = OutputBlocks::parse(&output.text, self.parser.clone());
+        let mut parser = self.parser.clone();
+        let blocks = OutputBlocks::parse(&output.text, &mut parser);
         let text = self.beginning.echo.clone() + &blocks.text();
         let calls = blocks.calls().collect::<Vec<_>>();
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});
@@ -86,7 +87,7 @@ impl ChatFormatter {
             "index": index,
             "message": message,
             "logprobs": self.logprobs(&output.tokens),
-            "finish_reason": output.reason.map(|reason| finish_reason(reason, calls.len())),
+            "finish_reason": output.reason.map(|reason| finish_reason(parser.end(reason), calls.len())),
         });
         if self.outputs.token_ids {
             choice["token_ids"] = output.tokens.iter().map(|sampled| sampled.token).collect();
@@ -201,7 +202,8 @@ impl StreamFormatter for ChatFormatter {
             .into_iter()
             .map(|delta| self.chunk(index, delta, Value::Null, Value::Null))
             .collect();
-        let reason = finish_reason(reason, self.choices[index].calls);
+        let choice = &self.choices[index];
+        let reason = finish_reason(choice.parser.end(reason), choice.calls);
         chunks.push(self.chunk(index, json!({}), Value::Null, reason.into()));
         chunks
     }

@@ -37,8 +37,8 @@ impl MessageFormatter {
 
     /// Returns a response with the complete output.
     pub fn whole(mut self, output: &RequestOutput, generation: &Generation) -> Value {
-        self.blocks = OutputBlocks::parse(&output.text, self.parser.clone());
-        self.reason = output.reason;
+        self.blocks = OutputBlocks::parse(&output.text, &mut self.parser);
+        self.reason = output.reason.map(|reason| self.parser.end(reason));
         let blocks = self.blocks.0.iter().enumerate();
         let content: Vec<Value> = blocks.filter_map(|(i, block)| self.block(i, block)).collect();
         let (mut message, end) = (self.message(), self.end_of_message());
@@ -187,7 +187,7 @@ impl StreamFormatter for MessageFormatter {
         deltas.extend(self.parser.finish());
         let mut events = self.events(deltas);
         events.extend(self.block_stop(self.blocks.0.len()));
-        self.reason = Some(reason);
+        self.reason = Some(self.parser.end(reason));
         events
     }
 

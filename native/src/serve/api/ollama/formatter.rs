@@ -98,8 +98,8 @@ impl OllamaFormatter {
 
     /// Returns a response with the complete output.
     pub fn whole(mut self, output: &RequestOutput, generation: &Generation) -> Value {
-        self.blocks = OutputBlocks::parse(&output.text, self.parser.clone());
-        self.reason = output.reason;
+        self.blocks = OutputBlocks::parse(&output.text, &mut self.parser);
+        self.reason = output.reason.map(|reason| self.parser.end(reason));
         let calls = self.complete_calls(true);
         let (text, thinking) = (self.blocks.text(), self.blocks.reasoning());
         let mut value = self.part(Part { text: &text, thinking: &thinking, calls });
@@ -197,7 +197,7 @@ impl StreamFormatter for OllamaFormatter {
         if !calls.is_empty() {
             parts.push(self.part(Part { calls, ..Part::default() }));
         }
-        self.reason = Some(reason);
+        self.reason = Some(self.parser.end(reason));
         parts
     }
 

@@ -1,5 +1,6 @@
 //! Formats outputs as OpenAI's Responses API does.
 
+use super::scores::Scores;
 use crate::serve::admission::BodyPermit;
 use crate::serve::api::body::Body;
 use crate::serve::api::generation::{Generation, RequestOutput};
@@ -54,6 +55,7 @@ pub struct ResponsesFormatter {
     _permit: Arc<BodyPermit>,
     /// Keeps the complete response.
     storage: Option<Storage>,
+    scores: Scores,
     parser: OutputParser,
     blocks: OutputBlocks,
     reason: Option<FinishReason>,
@@ -63,14 +65,19 @@ pub struct ResponsesFormatter {
 
 impl ResponsesFormatter {
     /// Creates the formatter for a request's body and an output that `parser` parses.
-    pub fn new(model: String, body: &Body, parser: OutputParser, storage: Option<Storage>) -> Self {
+    pub fn new(
+        scores: Scores,
+        body: &Body,
+        parser: OutputParser,
+        storage: Option<Storage>,
+    ) -> Self {
         let unique = ids::unique();
         let mut response = json!({
             "id": format!("resp_{unique}"),
             "object": "response",
             "created_at": now(),
             "status": "in_progress",
-            "model": model,
+            "model": scores.model.name,
             "output": [],
             "error": null,
             "incomplete_details": null,
@@ -91,6 +98,7 @@ impl ResponsesFormatter {
             response,
             _permit: permit,
             storage,
+            scores,
             parser,
             blocks,
             reason: None,
@@ -105,8 +113,18 @@ impl ResponsesFormatter {
 
     /// Returns a response with the complete output.
     pub fn whole(mut self, output: &RequestOutput, generation: &Generation) -> Value {
-        self.blocks = OutputBlocks::parse(&output.text, self.parser.clone());
-        self.reason = output.reason;
+        let (mut rest, mut done) = (output.text.as_str(), 0);
+        if self.scores.requested() {
+            for (sampled, &end) in output.tokens.iter().zip(&output.ends) {
+                let (text, after) = rest.split_at(end - done);
+                self.token(0, sampled, text);
+                (rest, done) = (after, end);
+            }
+        }
+        for delta in self.parser.push(rest).into_iter().chain(self.parser.finish()) {
+            self.blocks.push(&delta);
+        }
+        self.reason = output.reason.map(|reason| self.parser.end(reason));
         self.complete(generation)
     }
 
@@ -188,7 +206,7 @@ impl ResponsesFormatter {
                 "type": "message",
                 "role": "assistant",
                 "status": status,
-                "content": [part(text)],
+                "content": [part(text, &self.scores.of_block(index))],
             }),
             OutputBlock::Call(call) => json!({
                 "id": id,
@@ -228,13 +246,17 @@ impl ResponsesFormatter {
             events.extend(self.open_block(before, delta));
         }
         let index = self.blocks.0.len() - 1;
+        if delta.text().is_none() {
+            self.scores.skip();
+        }
         events.extend(match delta {
             OutputDelta::Reasoning(text) => {
                 let fields = json!({"content_index": 0, "delta": text});
                 Some(self.block_event("reasoning_text.delta", index, fields))
             }
             OutputDelta::Text(text) => {
-                let fields = json!({"content_index": 0, "delta": text, "logprobs": []});
+                let logprobs = self.scores.give(index);
+                let fields = json!({"content_index": 0, "delta": text, "logprobs": logprobs});
                 Some(self.block_event("output_text.delta", index, fields))
             }
             OutputDelta::Arguments(text) => {
@@ -264,7 +286,7 @@ impl ResponsesFormatter {
         let added = json!({"output_index": index, "item": item});
         let mut events = vec![self.event("output_item.added", added)];
         if text {
-            let fields = json!({"content_index": 0, "part": part("")});
+            let fields = json!({"content_index": 0, "part": part("", &json!([]))});
             events.push(self.block_event("content_part.added", index, fields));
         }
         events
@@ -280,12 +302,17 @@ impl ResponsesFormatter {
                 vec![self.block_event("reasoning_text.done", index, done)]
             }
             OutputBlock::Text(text) => {
-                let done = json!({"content_index": 0, "text": text, "logprobs": []});
-                let whole = json!({"content_index": 0, "part": part(text)});
+                let logprobs = self.scores.of_block(index);
+                let whole = json!({"content_index": 0, "part": part(text, &logprobs)});
+                let done = json!({"content_index": 0, "text": text, "logprobs": logprobs});
                 vec![
                     self.block_event("output_text.done", index, done),
                     self.block_event("content_part.done", index, whole),
                 ]
+            }
+            // Clients run a call that is done.
+            OutputBlock::Call(_) if status == "incomplete" && self.parser.is_in_call() => {
+                Vec::new()
             }
             OutputBlock::Call(call) => {
                 let done = json!({"name": call.name, "arguments": call.arguments});
@@ -304,8 +331,8 @@ fn reasoning_part(text: &str) -> Value {
 }
 
 /// Returns a text as a part of a message.
-fn part(text: &str) -> Value {
-    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+fn part(text: &str, logprobs: &Value) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs})
 }
 
 impl StreamFormatter for ResponsesFormatter {
@@ -316,8 +343,12 @@ impl StreamFormatter for ResponsesFormatter {
         ["created", "in_progress"].map(|kind| self.event(kind, response.clone())).into()
     }
 
-    fn token(&mut self, _: usize, _: &Sampled, text: &str) -> Vec<Value> {
+    fn token(&mut self, _: usize, sampled: &Sampled, text: &str) -> Vec<Value> {
+        self.scores.push(sampled);
         let deltas = self.parser.push(text);
+        if deltas.is_empty() && self.parser.held_len() == 0 && !text.is_empty() {
+            self.scores.skip();
+        }
         self.events(deltas)
     }
 
@@ -325,7 +356,7 @@ impl StreamFormatter for ResponsesFormatter {
         let mut deltas = self.parser.push(text);
         deltas.extend(self.parser.finish());
         let mut events = self.events(deltas);
-        self.reason = Some(reason);
+        self.reason = Some(self.parser.end(reason));
         events.extend(self.close_block(self.blocks.0.len(), self.status()));
         events
     }

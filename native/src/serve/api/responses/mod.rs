@@ -1,10 +1,11 @@
 //! `POST /v1/responses`: OpenAI's Responses API. The last responses are kept in memory.
 
 mod formatter;
+mod scores;
 
 use super::body::responses::{
-    BODY, ResponsesInputFields, ResponsesLimits, ResponsesReasoningFields, ResponsesStateFields,
-    ResponsesTextFields, ResponsesToolFields,
+    BODY, ResponsesInputFields, ResponsesLimits, ResponsesLogprobFields, ResponsesReasoningFields,
+    ResponsesStateFields, ResponsesTextFields, ResponsesToolFields,
 };
 use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
 use super::conversation::Conversation;
@@ -22,6 +23,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use formatter::{ResponsesFormatter, Storage};
+use scores::Scores;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
@@ -30,7 +32,7 @@ use std::sync::{Arc, LazyLock};
 const STORED_CONTEXTS: usize = 2;
 
 /// Fields that are not supported.
-const UNSUPPORTED: [&str; 4] = ["conversation", "background", "prompt", "top_logprobs"];
+const UNSUPPORTED: [&str; 3] = ["conversation", "background", "prompt"];
 
 /// Fields of the body.
 static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::new(BODY, &UNSUPPORTED));
@@ -82,6 +84,7 @@ pub fn check(body: &Body) -> Result<(), ApiError> {
     FIELDS.check(body)?;
     options.require_plain_output()?;
     parse::<ResponsesLimits>(body)?;
+    parse::<ResponsesLogprobFields>(body)?.logprobs()?;
     let (input, tools): (ResponsesInputFields, ResponsesToolFields) = (parse(body)?, parse(body)?);
     input.messages()?;
     tools.tools(&body.ignored)?;
@@ -117,9 +120,11 @@ pub async fn responses(
         let limit = parse::<ResponsesLimits>(body)?.max_output_tokens;
         options.max_completion_tokens = limit.or(options.max_completion_tokens);
         let (conversation, storage) = conversation(body, &own, &server.responses)?;
-        let prompt = conversation.prepare(&own, body, &options, None)?;
+        let logprobs = parse::<ResponsesLogprobFields>(body)?.logprobs()?;
+        let prompt = conversation.prepare(&own, body, &options, logprobs)?;
+        let scores = Scores::new(own.label(), logprobs);
         let parser = prompt.parser.clone();
-        let formatter = ResponsesFormatter::new(own.name.clone(), body, parser, storage);
+        let formatter = ResponsesFormatter::new(scores, body, parser, storage);
         Ok((prompt, formatter, options.streams()))
     });
     let (prompt, formatter, streams) = prepared.await?;

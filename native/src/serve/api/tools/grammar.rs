@@ -16,6 +16,9 @@ impl Tools {
     /// If `output` or the parameters of a tool are not a JSON schema, or the grammar becomes too large.
     pub fn grammar(&self, output: Option<Value>, format: CallFormat) -> Result<Grammar, String> {
         let mut lark = String::from("%llguidance {}\n");
+        if self.choice == ToolChoice::None {
+            return Ok(Grammar::Lark(lark + &Shape::new(format).none() + "\n"));
+        }
         let mut xml = XmlRules::new(format.xml());
         let mut alternatives = Vec::new();
         for (index, tool) in self.callable_tools().enumerate() {
@@ -88,13 +91,20 @@ impl Shape {
         }
     }
 
+    /// Returns the rules of outputs that call no tool: texts without the head of a call.
+    fn none(&self) -> String {
+        let head = regex(&format!("{}{}", self.open, self.before_name));
+        let before = if self.first { "" } else { "(.|\\n)*" };
+        format!("start: AFTER\nAFTER: /(.|\\n)*/ & ~/{before}{head}(.|\\n)*/")
+    }
+
     /// Returns the rules of outputs that may call tools.
     fn optional(&self, parallel: bool) -> String {
         let head = regex(&format!("{}{}", self.open, self.before_name));
         // The answer is a text without the head of a call. It may mention the marker.
         if self.first {
             let open = text(self.open);
-            return format!("start: {open} calls | AFTER\nAFTER: /(.|\\n)*/ & ~/{head}(.|\\n)*/");
+            return self.none().replacen("AFTER", &format!("{open} calls | AFTER"), 1);
         }
         let start = match (self.mixed, parallel) {
             (true, true) => "start: (before call)* AFTER",
@@ -102,10 +112,8 @@ impl Shape {
             (false, _) => "start: before calls | AFTER",
         };
         // `before` ends with the head of a call; AFTER does not contain it.
-        format!(
-            "{start}\nbefore[lazy]: /(.|\\n)*{head}/\n\
-             AFTER: /(.|\\n)*/ & ~/(.|\\n)*{head}(.|\\n)*/"
-        )
+        let none = self.none().replacen("start: AFTER", start, 1);
+        format!("{none}\nbefore[lazy]: /(.|\\n)*{head}/")
     }
 }
 
@@ -219,6 +227,7 @@ mod tests {
             (ToolChoice::Required, true, &[(OSLO, true), (&both, true), (&talk, false), ("No.", false)]),
             (ToolChoice::Required, false, &[(TIME, true), (&both, false)]),
             (named(), true, &[(TIME, true), (OSLO, false)]),
+            (ToolChoice::None, true, &[(TIME, false), (&talk, false), ("No.", true), ("a<tool_call>b", true)]),
         ];
         for (choice, parallel, texts) in cases {
             let tools = tools(choice.clone(), parallel);
@@ -295,6 +304,7 @@ mod tests {
             ("a\\u00e9\\u0000\\n", true),
             ("\\ud83d\\ude00", true),
             ("\\ud83d", false),
+            ("a\\/b\\\\/", true),
             ("\\u00g0", false),
         ] {
             let call = OSLO.replace("Oslo", text);

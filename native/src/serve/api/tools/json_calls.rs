@@ -39,6 +39,11 @@ impl JsonCallParser {
         self.held.text.len()
     }
 
+    /// Returns true inside a call whose arguments are not complete.
+    pub fn is_in_call(&self) -> bool {
+        matches!(self.state, State::Name | State::Arguments)
+    }
+
     /// Parses more of the output.
     pub fn push(&mut self, text: &str) -> Vec<OutputDelta> {
         self.held.text += text;
@@ -188,8 +193,12 @@ mod tests {
         ] {
             let open = format.json().map_or("<tool_call>", |json| json.open);
             for cut in 1..open.len() {
-                let parser = OutputParser::new(None, format.parser(std::iter::empty(), true));
-                assert_eq!(OutputBlocks::parse(&open[..cut], parser).0, [], "{format:?}, {cut}");
+                let mut parser = OutputParser::new(None, format.parser(std::iter::empty(), true));
+                assert_eq!(
+                    OutputBlocks::parse(&open[..cut], &mut parser).0,
+                    [],
+                    "{format:?}, {cut}"
+                );
             }
         }
     }
@@ -255,8 +264,8 @@ mod tests {
             for size in 1..=output.len() {
                 assert_eq!(parse(format, &output, size).0, want, "{format:?}, {size}");
             }
-            let plain = OutputParser::new(None, CallParser::Plain);
-            assert_eq!(OutputBlocks::parse(&output, plain).0, [text(&output)]);
+            let mut plain = OutputParser::new(None, CallParser::Plain);
+            assert_eq!(OutputBlocks::parse(&output, &mut plain).0, [text(&output)]);
         }
     }
 

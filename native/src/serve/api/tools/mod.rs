@@ -137,9 +137,19 @@ impl Tools {
         Ok(Self { list, choice: self.choice.clone(), parallel: self.parallel })
     }
 
+    /// Returns true if there are any.
+    pub fn any(&self) -> bool {
+        !self.list.is_empty()
+    }
+
+    /// Returns the tools of outputs without calls, whatever the tools are.
+    pub fn none() -> Self {
+        Self { choice: ToolChoice::None, ..Self::default() }
+    }
+
     /// Returns true if the output may contain calls.
     pub fn callable(&self) -> bool {
-        !self.list.is_empty() && self.choice != ToolChoice::None
+        self.any() && self.choice != ToolChoice::None
     }
 
     /// Returns a parser of outputs with these tools, behind the reasoning.
@@ -153,8 +163,8 @@ impl Tools {
         }
     }
 
-    /// Returns the tools in the format of OpenAI's API and chat templates; empty if calls are not
-    /// allowed.
+    /// Returns the tools in the format of OpenAI's API and chat templates. They stay in the prompt where
+    /// calls are not allowed, so that it begins as those of other turns.
     pub fn definitions(&self) -> Vec<Value> {
         let definition = |tool: &Tool| {
             let Tool { name, description, parameters, .. } = tool;
@@ -165,10 +175,7 @@ impl Tools {
             };
             json!({"type": "function", "function": function})
         };
-        match self.choice {
-            ToolChoice::None => Vec::new(),
-            _ => self.list.iter().map(definition).collect(),
-        }
+        self.list.iter().map(definition).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::json_calls::JsonCallParser;
 use super::xml::XmlParser;
 use wrinklefree::chat::AnswerParser;
+use wrinklefree::engine::FinishReason;
 use wrinklefree::text::{OutputPart, ReasoningParser};
 
 /// An increment of an output.
@@ -89,6 +90,14 @@ impl CallParser {
         }
     }
 
+    fn is_in_call(&self) -> bool {
+        match self {
+            Self::Plain => false,
+            Self::Json(parser) => parser.is_in_call(),
+            Self::Xml(parser) => parser.is_in_call(),
+        }
+    }
+
     fn finish(&mut self) -> Vec<OutputDelta> {
         match self {
             Self::Plain => Vec::new(),
@@ -112,6 +121,22 @@ impl OutputParser {
     /// Returns true if the whole output is the answer.
     pub fn is_plain(&self) -> bool {
         self.reasoning.is_none() && matches!(self.calls, CallParser::Plain)
+    }
+
+    /// Returns true inside a call whose arguments are not complete.
+    pub fn is_in_call(&self) -> bool {
+        self.calls.is_in_call()
+    }
+
+    /// Returns the reason why an output ended: one that was cut within a call, as by a stop token, did not
+    /// end by itself.
+    pub fn end(&self, reason: FinishReason) -> FinishReason {
+        match reason {
+            FinishReason::Stop | FinishReason::StopString(_) if self.is_in_call() => {
+                FinishReason::Length
+            }
+            reason => reason,
+        }
     }
 
     /// Parses more of the output.
@@ -160,7 +185,7 @@ impl AnswerParser for OutputParser {
 
 impl OutputBlocks {
     /// Parses a complete output.
-    pub fn parse(output: &str, mut parser: OutputParser) -> Self {
+    pub fn parse(output: &str, parser: &mut OutputParser) -> Self {
         let mut blocks = Self::default();
         for delta in parser.push(output).into_iter().chain(parser.finish()) {
             blocks.push(&delta);

@@ -185,6 +185,11 @@ impl XmlParser {
         self.held.text.len()
     }
 
+    /// Returns true inside a call whose arguments are not complete.
+    pub fn is_in_call(&self) -> bool {
+        matches!(self.state, State::Call | State::Function | State::String | State::Value)
+    }
+
     /// Parses more of the text.
     pub fn push(&mut self, text: &str) -> Vec<OutputDelta> {
         self.held.text += text;

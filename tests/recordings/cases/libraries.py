@@ -13,7 +13,7 @@ USER = [{"role": "user", "content": STORY}]
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
          {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Who are you?"}]  # fmt: skip
 SHORT = {"max_tokens": 12, "temperature": 0}
-SAMPLED = {"max_tokens": 12, "temperature": 1, "seed": 5}
+SAMPLED = {"max_tokens": 12, "temperature": 2, "seed": 2}
 OPTIONS = {
     "greedy": SHORT,
     "sampled": SAMPLED,

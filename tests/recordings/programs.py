@@ -12,6 +12,8 @@ from layout import line, lines, stream
 from masks import Masks
 
 ROOT = Path(__file__).resolve().parents[2]
+# Name of the program in its own texts, whatever its file is called.
+NAME = "wf-run"
 # Longest request that a recording shows whole.
 SHOWN = 200
 # Settings of what computes. The number of threads changes no bit of an answer. The cost of a row decides
@@ -57,11 +59,12 @@ class Server:
 
     def __init__(self, program, home, arguments):
         settings = [f"--{name}={value}" for name, value in SETTINGS.items()]
-        command = [program, "serve", "--port", "0", *settings, *arguments]
+        command = [NAME, "serve", "--port", "0", *settings, *arguments]
         self.log = home / "server.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command,
+                executable=program,
                 env=environment(HOME=str(home)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -160,7 +163,8 @@ class Recorder:
         if arguments[:1] in (("generate",), ("chat",)):
             common |= {f"WF_{name.replace('-', '_').upper()}": value for name, value in SETTINGS.items()}
         ran = subprocess.run(
-            [self.program, *arguments],
+            [NAME, *arguments],
+            executable=self.program,
             cwd=self.home,
             env=environment(**common | variables),
             input=stdin.encode(),

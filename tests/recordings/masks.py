@@ -2,13 +2,14 @@
 
 import re
 
-# Values of these keys are times, speeds or facts about the machine.
+# Values of these keys are times, speeds or facts about the machine. So are the passes of the libraries,
+# where drafts are as long as measured costs let them be.
 MASKED = {
     "created", "created_at", "completed_at", "modified_at", "expires_at", "loaded_at", "date", "commit",
     "total_duration", "load_duration", "prompt_eval_duration", "eval_duration", "start_time",
     "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_ms", "predicted_per_token_ms",
     "predicted_per_second", "ttft_ms", "queue_ms", "tokens_per_second", "time_to_first_token",
-    "cpu", "cores", "memory", "isa", "kernels", "kernels_chosen", "kernels_available", "instruction_sets", "n_written", "n_read", "version", "build_info", "digest", "uptime", "system_fingerprint",
+    "cpu", "cores", "memory", "isa", "kernels", "kernels_chosen", "kernels_available", "instruction_sets", "n_written", "n_read", "version", "build_info", "digest", "uptime", "system_fingerprint", "passes",
 }  # fmt: skip
 # So are those of keys with these ends.
 MASKED_ENDS = ("_per_second", "_ms", "_seconds", "_bytes", "_per_token")

@@ -127,8 +127,16 @@ def answer(kind, text, masks):
         events = [part for part in text.split("\n\n") if part.strip()]
         return stream(event for part in events if (event := sse(part, masks)) is not None)
     if kind.startswith("application/x-ndjson"):
-        return stream(masks.value(json.loads(part)) for part in text.split("\n") if part.strip())
+        parts = [json.loads(part) for part in text.split("\n") if part.strip()]
+        return stream(masks.value(part) for part in parts if not sign_of_life(part))
     return masks.text(text).rstrip("\n")
+
+
+def sign_of_life(part):
+    """Returns true for a line of Ollama's streams that says nothing: a busy machine may need some, and lines are no comments."""
+    said = part.get("message", part)
+    keys = ("content", "response", "thinking", "tool_calls", "logprobs")
+    return part.get("done") is False and not any(said.get(key) or part.get(key) for key in keys)
 
 
 def sse(part, masks):

@@ -3,6 +3,8 @@
 import json
 
 WIDTH = 110
+# Number of fields without parts from which on they share lines.
+FILLED = 8
 
 
 def line(value):
@@ -19,9 +21,22 @@ def lines(value, indent=""):
         return wrapped(value, indent)
     inner = indent + "  "
     if isinstance(value, dict):
+        if len(value) > FILLED and not any(isinstance(v, (dict, list)) for v in value.values()):
+            return "{\n" + filled(value, inner) + f"\n{indent}}}"
         items = [f"{inner}{line(k)}: {lines(v, inner)}" for k, v in value.items()]
         return "{\n" + ",\n".join(items) + f"\n{indent}}}"
     return "[\n" + ",\n".join(inner + lines(v, inner) for v in value) + f"\n{indent}]"
+
+
+def filled(fields, indent):
+    """Returns many fields without parts, several on a line."""
+    rows = [indent]
+    for key, value in fields.items():
+        text = f"{line(key)}: {line(value)}, "
+        if len(rows[-1]) + len(text) > WIDTH and rows[-1] != indent:
+            rows.append(indent)
+        rows[-1] += text
+    return "\n".join(row.rstrip() for row in rows).rstrip(",")
 
 
 def wrapped(numbers, indent):
@@ -44,10 +59,10 @@ def leaves(value, path=""):
 def stream(events):
     """Returns the events of a stream. An event shows what differs from the last one of its shape.
 
-    The first event of a shape leaves out the fields that are as in the event before, and says how many
-    these are. Events of one shape that differ in the same leaf stand on one line.
+    The first event of a shape leaves out what an event before it had in the same place, and says how many
+    fields these are. Events of one shape that differ in the same leaf stand on one line.
     """
-    written, shapes, previous, open_leaf = [], {}, {}, None
+    written, shapes, known, open_leaf = [], {}, {}, None
     for event in events:
         now = leaves(event)
         shape = tuple(now)
@@ -55,21 +70,22 @@ def stream(events):
         shapes[shape] = now
         changed = {p: v for p, v in now.items() if before and before[p] != v and p != ".sequence_number"}
         if before is None:
-            written.append(first_of_shape(event, previous))
+            written.append(lines(news(event, known)))
             open_leaf = None
         elif len(changed) == 1 and open_leaf == (shape, *changed):
             written[-1] += " " + line(*changed.values())
         else:
             written.append("… " + (", ".join(f"{p}: {line(v)}" for p, v in changed.items()) or "the same"))
             open_leaf = (shape, *changed) if len(changed) == 1 else None
-        previous = event if isinstance(event, dict) else {}
+        if isinstance(event, dict):
+            known |= event
     return "\n".join(written)
 
 
-def first_of_shape(event, previous):
-    """Returns an event without the fields that the event before has too."""
-    if not isinstance(event, dict):
-        return line(event)
-    new = {key: value for key, value in event.items() if previous.get(key, ...) != value}
-    same = len(event) - len(new)
-    return (f"({same} fields as before) " if same else "") + lines(new)
+def news(value, known):
+    """Returns an object without the fields that are known, and the number of these."""
+    if not isinstance(value, dict) or not isinstance(known, dict):
+        return value
+    new = {key: news(inner, known.get(key)) for key, inner in value.items() if known.get(key, ...) != inner}
+    same = len(value) - len(new)
+    return ({"…": f"{same} as before"} if same else {}) | new

@@ -2,18 +2,29 @@
 
 import re
 
-# Values of these keys are times, speeds or facts about the machine.
+# Values of these keys are times, speeds or facts about the machine. So are the passes of the libraries,
+# where drafts are as long as measured costs let them be.
 MASKED = {
     "created", "created_at", "completed_at", "modified_at", "expires_at", "loaded_at", "date", "commit",
     "total_duration", "load_duration", "prompt_eval_duration", "eval_duration", "start_time",
     "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_ms", "predicted_per_token_ms",
     "predicted_per_second", "ttft_ms", "queue_ms", "tokens_per_second", "time_to_first_token",
-    "cpu", "cores", "memory", "version", "build_info", "digest", "uptime", "system_fingerprint",
+    "cpu", "cores", "memory", "isa", "kernels", "kernels_chosen", "kernels_available", "instruction_sets", "n_written", "n_read", "version", "build_info", "digest", "uptime", "system_fingerprint", "passes",
 }  # fmt: skip
-# So are those of keys with these ends, and sizes in texts of `inspect`.
+# So are those of keys with these ends.
 MASKED_ENDS = ("_per_second", "_ms", "_seconds", "_bytes", "_per_token")
-SIZE = re.compile(r"\b\d+(\.\d+)? [KMG]iB")
-ID = re.compile(r"\b([a-z]{2,8}[-_])([0-9a-f]{32})(?![0-9a-f])|\b[0-9a-f]{32}\b")
+# A seed that nobody chose has up to 64 bits.
+CHOSEN = 1 << 32
+# Sizes and speeds in texts.
+FIGURE = re.compile(r"\b\d+(\.\d+)? ([KMG]iB|tok/s)")
+# The line of `inspect` about instruction sets.
+KERNELS = re.compile(r"(?m)^(kernels  +).*")
+# What `--version` says of the build.
+BUILD = re.compile(r"\bwf-run \d+\.\d+\.\d+\S* \(.*?\)")
+# The last line of tables: processor, instruction sets, program, time.
+MACHINE = re.compile(r".*; wf-run <version>; <time>")
+# An id of the server; its end may be the number of a part.
+ID = re.compile(r"\b([a-z]{2,8}[-_])?([0-9a-f]{32})(?![0-9a-f])")
 TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:\d\d)?")
 
 
@@ -29,10 +40,13 @@ class Masks:
         """Masks a text."""
         for found, name in self.texts.items():
             text = text.replace(found, name)
-        return SIZE.sub("<size>", TIME.sub("<time>", ID.sub(self._id, text)))
+        text = BUILD.sub("wf-run <version>", text)
+        text = TIME.sub("<time>", ID.sub(self._id, text))
+        text = MACHINE.sub("<machine>; wf-run <version>; <time>", text)
+        return KERNELS.sub(r"\1…", FIGURE.sub(r"… \2", text))
 
     def _id(self, match):
-        number = self.ids.setdefault(match[2] or match[0], len(self.ids) + 1)
+        number = self.ids.setdefault(match[2], len(self.ids) + 1)
         return f"<{match[1] or 'id-'}{number}>"
 
     def restored(self, text):
@@ -42,9 +56,11 @@ class Masks:
         return text
 
     def value(self, value, key=""):
-        """Masks JSON. Floats keep three digits, so rounding of other kernels changes few."""
+        """Masks JSON. Floats keep two digits, so rounding of other kernels changes few."""
         if (key in MASKED or key.endswith(MASKED_ENDS)) and value not in (None, "", [], {}):
-            return f"<{key}>"
+            return "…"
+        if key == "seed" and isinstance(value, int) and value >= CHOSEN:
+            return "<seed>"
         if isinstance(value, dict):
             return {self.text(k): self.value(v, k) for k, v in value.items()}
         if isinstance(value, list):

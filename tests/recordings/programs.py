@@ -12,8 +12,13 @@ from layout import line, lines, stream
 from masks import Masks
 
 ROOT = Path(__file__).resolve().parents[2]
+# Name of the program in its own texts, whatever its file is called.
+NAME = "wf-run"
 # Longest request that a recording shows whole.
-SHOWN = 300
+SHOWN = 200
+# Settings of what computes. The number of threads changes no bit of an answer. The cost of a row decides
+# how many drafts pay off, and is measured otherwise.
+SETTINGS = {"threads": "1", "row-cost": "0.5"}
 # Headers that matter to clients.
 HEADERS = ["allow", "location", "retry-after", "www-authenticate", "x-ignored-fields", "x-should-retry"]
 
@@ -34,8 +39,14 @@ def wf_run():
 def environment(**more):
     """Returns variables of a child process: no settings of this shell, and kernels that all x86-64 CPUs of today have."""
     kept = {k: os.environ[k] for k in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if k in os.environ}
-    # Colors, sizes of terminals and languages would differ.
-    return {**kept, "WF_ISA": os.environ.get("WF_ISA", "avx2"), "NO_COLOR": "1", "LANG": "C.UTF-8", "TZ": "UTC", **more}
+    fixed = {
+        "WF_ISA": os.environ.get("WF_ISA", "avx2"),
+        # Colors, sizes of terminals and languages would differ.
+        "NO_COLOR": "1",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+    }
+    return {**kept, **fixed, **more}
 
 
 def shortened(text):
@@ -47,22 +58,26 @@ class Server:
     """`wf-run serve` on a free port, until the end of a `with` block."""
 
     def __init__(self, program, home, arguments):
-        # One thread: how many there are changes no bit of an answer, but how long it takes.
-        command = [program, "serve", "--port", "0", "--threads", "1", *arguments]
-        self.process = subprocess.Popen(
-            command,
-            env=environment(HOME=str(home), RUST_LOG="warn"),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        settings = [f"--{name}={value}" for name, value in SETTINGS.items()]
+        command = [NAME, "serve", "--port", "0", *settings, *arguments]
+        self.log = home / "server.log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command,
+                executable=program,
+                env=environment(HOME=str(home)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
 
     def __enter__(self):
         first = self.process.stdout.readline()
         found = re.match(r"listening on http://([\d.]+):(\d+)", first)
         if not found:
             self.process.kill()
-            raise SystemExit(f"the server does not listen: {first!r}")
+            raise SystemExit(f"the server does not listen: {first!r}\n{self.log.read_text()}")
         self.address = found[1], int(found[2])
         while self.ask("GET", "/health", None, {})[0] == 503:
             time.sleep(0.02)
@@ -112,8 +127,16 @@ def answer(kind, text, masks):
         events = [part for part in text.split("\n\n") if part.strip()]
         return stream(event for part in events if (event := sse(part, masks)) is not None)
     if kind.startswith("application/x-ndjson"):
-        return stream(masks.value(json.loads(part)) for part in text.split("\n") if part.strip())
+        parts = [json.loads(part) for part in text.split("\n") if part.strip()]
+        return stream(masks.value(part) for part in parts if not sign_of_life(part))
     return masks.text(text).rstrip("\n")
+
+
+def sign_of_life(part):
+    """Returns true for a line of Ollama's streams that says nothing: a busy machine may need some, and lines are no comments."""
+    said = part.get("message", part)
+    keys = ("content", "response", "thinking", "tool_calls", "logprobs")
+    return part.get("done") is False and not any(said.get(key) or part.get(key) for key in keys)
 
 
 def sse(part, masks):
@@ -143,9 +166,13 @@ class Recorder:
         for file, text in (files or {}).items():
             (self.home / file).write_text(text)
         variables = variables or {}
-        common = {"HOME": str(self.home), "WF_THREADS": "1", **self.variables}
+        common = {"HOME": str(self.home), **self.variables}
+        # Other commands warn of settings that change nothing there.
+        if arguments[:1] in (("generate",), ("chat",)):
+            common |= {f"WF_{name.replace('-', '_').upper()}": value for name, value in SETTINGS.items()}
         ran = subprocess.run(
-            [self.program, *arguments],
+            [NAME, *arguments],
+            executable=self.program,
             cwd=self.home,
             env=environment(**common | variables),
             input=stdin.encode(),
@@ -168,6 +195,9 @@ def quoted(argument):
 def output(data, mark, masks):
     """Returns the lines of a command's output, each after a mark."""
     text = data.decode(errors="replace").replace("\r", "␍").rstrip("\n")
-    if text.startswith("{") and "\n" not in text:
-        text = lines(masks.value(json.loads(text)))
+    if text.startswith(("{", "[")):
+        try:
+            text = lines(masks.value(json.loads(text)))
+        except json.JSONDecodeError:
+            pass  # A text that begins like JSON.
     return [(mark + masks.text(row)).rstrip() for row in text.split("\n") if text]

@@ -79,4 +79,6 @@ def write(folder, text, template, hybrid=False, context=4096):
     # The factor of the last norm puts logits far apart, so rounding changes no token.
     tensors["model.norm.weight"] = tiny.constant([WIDTH], 3.0 if hybrid else 4.0)
     config = tiny.config(hybrid, count, end, context, WIDTH, layers)
-    tiny.write(folder, tensors, config, tiny.tokenizer(vocab, added), template)
+    # Real tokenizers have a token for the empty line after the thinking, and prompts may end with it.
+    merges = [" ".join(tiny.spelled("\n") * 2)] if "\n\n" in pieces else []
+    tiny.write(folder, tensors, config, tiny.tokenizer(vocab, added, merges), template)

@@ -9,7 +9,7 @@ from ctypes import byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint32,
 from cases import libraries
 from layout import lines
 from masks import Masks
-from programs import target
+from programs import environment, target
 
 STATUS = ["ok", "no event", "finished", "invalid argument", "open failed", "invalid request", "unsupported",
           "buffer too small", "stopped", "internal", "model failed"]  # fmt: skip
@@ -26,7 +26,8 @@ class Event(ctypes.Structure):
     """`wf_event`."""
 
     _fields_ = [
-        ("kind", c_int), ("text", c_char_p), ("text_length", c_size_t), ("token", Logprob),
+        ("kind", c_int), ("text", c_char_p), ("text_length", c_size_t),
+        ("reasoning", c_char_p), ("reasoning_length", c_size_t), ("token", Logprob),
         ("top", ctypes.POINTER(Logprob)), ("top_count", c_size_t), ("reason", c_int),
         ("prompt_tokens", c_size_t), ("cached_tokens", c_size_t), ("passes", c_size_t),
     ]  # fmt: skip
@@ -41,7 +42,7 @@ class Engine:
 
     def error(self, status):
         """Returns a status with the last message."""
-        return {"status": STATUS[status], "error": self.library.wf_last_error().decode()}
+        return {"status": STATUS[status]} | ({"error": self.library.wf_last_error().decode()} if status else {})
 
     def ask(self, way, given, options):
         """Returns the events of a request, or its error."""
@@ -52,12 +53,13 @@ class Engine:
             status = self.library.wf_submit_chat(self.engine, json.dumps(given).encode(), data, byref(request))
         if status:
             return self.error(status)
-        pieces, tokens, logprobs, event = [], [], [], Event()
+        pieces, thoughts, tokens, logprobs, event = [], [], [], [], Event()
         while True:
             status = self.library.wf_poll(request, -1, byref(event))
             if status:
                 return self.error(status)
             pieces.append(event.text.decode())
+            thoughts.append(event.reasoning.decode())
             if event.kind:
                 break
             tokens.append(event.token.token)
@@ -66,6 +68,7 @@ class Engine:
                 logprobs.append([event.token.logprob, top])
         self.library.wf_request_free(request)
         answer = {"text": pieces if way == "stream" else "".join(pieces), "tokens": tokens}
+        answer |= {"reasoning": thoughts if way == "stream" else "".join(thoughts)} if any(thoughts) else {}
         answer |= {"logprobs": logprobs} if logprobs else {}
         return answer | {
             "reason": REASONS[event.reason],
@@ -102,7 +105,7 @@ def library():
     built = target() / "debug/deps/libwrinklefree_c.so"
     path = os.environ.get("WF_LIBRARY") or built
     if not os.path.exists(path):
-        raise SystemExit(f"{path} is missing: run `cargo test -p wrinklefree-capi` first, or name it in WF_LIBRARY")
+        raise SystemExit(f"{path} is missing: run `cargo test --workspace` first, or name it in WF_LIBRARY")
     found = ctypes.CDLL(str(path))
     for name in ("wf_name", "wf_last_error", "wf_version"):
         getattr(found, name).restype = c_char_p
@@ -114,6 +117,8 @@ def library():
 
 def record(_, home):
     """Records the part."""
+    # The library reads the environment of this process.
+    os.environ["WF_ISA"] = environment()["WF_ISA"]
     loaded = library()
     options = b'{"threads": 1, "context": 512}'
     engines = {"default": Engine(loaded, None, options)}

@@ -17,8 +17,8 @@ SCHEMA = {
 }
 # One option each, drawn with a seed, and the values that turn it off.
 SAMPLED = {
-    "temperature": {"temperature": 0.7},
-    "temperature 2": {"temperature": 2},
+    "temperature": {},
+    "temperature 0.7": {"temperature": 0.7},
     "top_k": {"top_k": 3},
     "top_k -1": {"top_k": -1},
     "top_p": {"top_p": 0.5},
@@ -31,10 +31,10 @@ SAMPLED = {
     "all of a model's": {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.05},
 }
 PENALTIES = {
-    "repetition_penalty": {"repetition_penalty": 1.5},
+    "repetition_penalty": {"repetition_penalty": 3, "messages": user("Tell me a story.")},
     "frequency_penalty": {"frequency_penalty": 1.5},
     "presence_penalty": {"presence_penalty": 1.5},
-    "dry": {"dry_multiplier": 2, "dry_base": 2, "dry_allowed_length": 1},
+    "dry": {"dry_multiplier": 10, "dry_base": 2, "dry_allowed_length": 1, "messages": user("Tell me a story.")},
     "logit_bias": {"logit_bias": {"69": 100}},
     "bad_words": {"bad_words": ["Pip", "fox"]},
     "min_tokens": {"min_tokens": 12, "max_tokens": 40},
@@ -104,7 +104,7 @@ ENDING = {
 def table():
     """Returns the cases by name."""
     cases = {name: chat(**fields) for name, fields in BY_NAME.items()}
-    cases |= {f"sampled, {name}": chat(**{"temperature": 1, "seed": 5} | fields) for name, fields in SAMPLED.items()}
+    cases |= {f"sampled, {name}": chat(**{"temperature": 2, "seed": 14} | fields) for name, fields in SAMPLED.items()}
     cases |= {name: chat(**fields) for name, fields in PENALTIES.items()}
     cases |= {f"format, {name}": chat(**{"max_tokens": 40} | fields) for name, fields in FORMATS.items()}
     cases |= {f"mode, {name}": chat(**fields) for name, fields in MODES.items()}

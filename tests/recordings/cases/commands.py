@@ -5,6 +5,7 @@ import puppets
 from cases import STORY
 from programs import Recorder
 
+DRAWN = ["--temperature", "2", "--seed", "14"]
 GENERATE = {
     "prompt": [STORY],
     "raw": ["--raw", "Once upon a time"],
@@ -12,13 +13,13 @@ GENERATE = {
     "stop": ["--stop", "Pip", STORY],
     "json": ["-o", "json", STORY],
     "logprobs": ["-o", "json", "--logprobs", "1", "-n", "2", "Hi"],
-    "seed": ["--temperature", "1", "--seed", "5", STORY],
-    "top_k": ["--temperature", "1", "--seed", "5", "--top-k", "3", STORY],
-    "top_p": ["--temperature", "1", "--seed", "5", "--top-p", "0.5", STORY],
-    "min_p": ["--temperature", "1", "--seed", "5", "--min-p", "0.2", STORY],
-    "mirostat": ["--temperature", "1", "--seed", "5", "--mirostat", "2", "--mirostat-tau", "2", STORY],
-    "repetition_penalty": ["--repetition-penalty", "1.5", STORY],
-    "dry": ["--dry-multiplier", "2", "--dry-base", "2", "--dry-allowed-length", "1", STORY],
+    "drawn": [*DRAWN, STORY],
+    "top_k": [*DRAWN, "--top-k", "3", STORY],
+    "top_p": [*DRAWN, "--top-p", "0.5", STORY],
+    "min_p": [*DRAWN, "--min-p", "0.2", STORY],
+    "mirostat": [*DRAWN, "--mirostat", "2", "--mirostat-tau", "2", STORY],
+    "repetition_penalty": ["--repetition-penalty", "3", "-n", "24", "Tell me a story."],
+    "dry": ["--dry-multiplier", "10", "--dry-base", "2", "--dry-allowed-length", "1", "-n", "24", "Tell me a story."],
     "logit_bias": ["--logit-bias", "69=100", STORY],
     "verify": ["--decode-mode", "verify", STORY],
     "adaptive": ["--decode-mode", "adaptive", STORY],
@@ -82,8 +83,9 @@ def record(wf_run, home):
     run("generate, no prompt", "generate", *short)
     for name, arguments in THINKING.items():
         run(f"generate of a model that thinks, {name}", "generate", "-m", "thinks", "-n", "60", *arguments, "Hi")
-    run("generate, a configuration", "generate", "--config", "wf.yaml", "Hi", files={"wf.yaml": "max-tokens: 3\ntemperature: 0\nport: 7\n"})
-    run("generate, a variable", "generate", "Hi", variables={"WF_MAX_TOKENS": "3", "WF_TEMPERATURE": "0", "WF_ZEBRA": "1"})
+    run("generate, a configuration", "generate", "--config", "wf.yaml", "-n", "3", "Hi", files={"wf.yaml": "sampling:\n  temperature: 0\nport: 7\n"})
+    run("generate, a wrong configuration", "generate", "--config", "wrong.yaml", "Hi", files={"wrong.yaml": "temperature: 0\n"})
+    run("generate, a variable", "generate", "-n", "3", "Hi", variables={"WF_TEMPERATURE": "0", "WF_ZEBRA": "1"})
     for name, text in TALKS.items():
         run(f"chat, {name}", "chat", *short, stdin=text)
     run("chat of a model that thinks", "chat", "-m", "thinks", "-n", "60", stdin="Hi\n/thinking\nHi\n")
@@ -107,8 +109,8 @@ def describe(run):
     run("convert to a packed file", "convert", "thinks.gguf", "thinks.safetensors")
     run("convert back to a folder", "convert", "thinks.gguf", "again")
     run("compare", "compare", "thinks", "thinks.gguf", "--text", "Hi")
-    run("logits", "logits", "--tokens", "1,2", "out.npy")
-    run("eval perplexity", "eval", "perplexity", "--text", "text.txt", files={"text.txt": "Once upon a time, there was a fox. " * 4})
+    run("logits", "logits", "--tokens", "1,2", "--output", "out.npy")
+    run("eval perplexity", "eval", "perplexity", "-m", "thinks", "text.txt", files={"text.txt": "Hm, so."})
     run("serve, configuration", "serve", "--generate-config")
     run("serve, an origin of each setting", "serve", "--print-config", "--port", "7")
     run("serve, a port that is none", "serve", "--port", "99999")

@@ -70,7 +70,7 @@ CASES = {
 def record(wf_run, home):
     """Records the part."""
     cases = CASES | {
-        f"value, {name}": [post(CHAT, messages=user("Hi"), **{"max_tokens": 2, "temperature": 0} | {name: v}) for v in values]
+        f"value, {name}": [post(CHAT, messages=user("Hi"), **{"max_tokens": 2, "temperature": 0, "seed": 1} | {name: v}) for v in values]
         for name, values in VALUES.items()
     }
     cases |= {f"messages, {name}": post(CHAT, messages=messages, max_tokens=2, temperature=0) for name, messages in MESSAGE.items()}

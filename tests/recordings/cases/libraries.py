@@ -13,17 +13,17 @@ USER = [{"role": "user", "content": STORY}]
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
          {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Who are you?"}]  # fmt: skip
 SHORT = {"max_tokens": 12, "temperature": 0}
-SAMPLED = {"max_tokens": 12, "temperature": 1, "seed": 5}
+SAMPLED = {"max_tokens": 12, "temperature": 2, "seed": 6}
 OPTIONS = {
     "greedy": SHORT,
     "sampled": SAMPLED,
     "top_k": SAMPLED | {"top_k": 3},
     "top_p": SAMPLED | {"top_p": 0.5},
     "min_p": SAMPLED | {"min_p": 0.2},
-    "repetition_penalty": SHORT | {"repetition_penalty": 1.5},
-    "frequency_penalty": SHORT | {"frequency_penalty": 1.5},
-    "presence_penalty": SHORT | {"presence_penalty": 1.5},
-    "stop": SHORT | {"stop": ["Pip"]},
+    "repetition_penalty": SHORT | {"repetition_penalty": 3, "max_tokens": 24},
+    "frequency_penalty": SHORT | {"frequency_penalty": 2, "max_tokens": 24},
+    "presence_penalty": SHORT | {"presence_penalty": -2, "max_tokens": 24},
+    "stop": SHORT | {"stop": ["Max"]},
     "logprobs": SHORT | {"logprobs": 2, "max_tokens": 2},
     "verify": SHORT | {"decode_mode": "verify"},
     "adaptive": SHORT | {"decode_mode": "adaptive"},

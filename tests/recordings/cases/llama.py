@@ -9,16 +9,16 @@ def complete(prompt="Once upon a time", **fields):
 
 
 SAMPLERS = {
-    "sampled": {"temperature": 1, "top_k": 5, "top_p": 0.9, "min_p": 0.1},
-    "typical_p": {"temperature": 1, "typical_p": 0.5},
-    "top_n_sigma": {"temperature": 1, "top_n_sigma": 1},
+    "sampled": {"temperature": 2, "top_k": 5, "top_p": 0.9, "min_p": 0.1},
+    "typical_p": {"temperature": 2, "typical_p": 0.5},
+    "top_n_sigma": {"temperature": 2, "top_n_sigma": 1},
     "xtc": {"temperature": 1, "xtc_probability": 1, "xtc_threshold": 0.05},
-    "dry": {"dry_multiplier": 2, "dry_base": 2, "dry_allowed_length": 1, "dry_penalty_last_n": 32, "dry_sequence_breakers": ["\n"]},
-    "mirostat": {"temperature": 1, "mirostat": 2, "mirostat_tau": 2, "mirostat_eta": 0.2},
-    "penalties": {"repeat_penalty": 1.5, "presence_penalty": 0.5, "frequency_penalty": 0.5},
+    "dry": {"dry_multiplier": 20, "dry_base": 2, "dry_allowed_length": 1, "dry_penalty_last_n": 32, "dry_sequence_breakers": ["\n"], "n_predict": 24},
+    "mirostat": {"temperature": 2, "mirostat": 2, "mirostat_tau": 2, "mirostat_eta": 0.2},
+    "penalties": {"repeat_penalty": 1.5, "presence_penalty": 1.5, "frequency_penalty": 0.5, "n_predict": 24},
     "logit_bias": {"logit_bias": [[69, 100]], "n_predict": 3},
-    "samplers": {"temperature": 1, "samplers": ["top_k", "temperature"], "top_k": 3},
-    "samplers in another order": {"temperature": 1, "samplers": ["temperature", "top_k"], "top_k": 3},
+    "samplers": {"temperature": 2, "samplers": ["top_k", "temperature"], "top_k": 3},
+    "samplers in another order": {"temperature": 2, "samplers": ["temperature", "top_k"], "top_k": 3},
     "repeat_last_n": {"repeat_last_n": 64},
     "dynatemp_range": {"dynatemp_range": 0.5},
 }
@@ -67,7 +67,7 @@ CASES = {
     "/lora-adapters": get("/lora-adapters"),
     "/v1/tokenize": post("/v1/tokenize", content="a fox"),
 }
-CASES |= {f"options, {name}": complete(**{"seed": 4} | fields) for name, fields in SAMPLERS.items()}
+CASES |= {f"options, {name}": complete(**{"seed": 16} | fields) for name, fields in SAMPLERS.items()}
 
 
 def record(wf_run, home):

@@ -18,11 +18,13 @@ def tried(call):
 
 def shown(answer):
     """Returns a completion, or the chunks of a stream, as JSON."""
-    fields = ("text", "tokens", "logprobs", "top_logprobs", "finish_reason", "prompt_tokens", "cached_tokens", "passes")
+    fields = ("text", "reasoning", "tokens", "logprobs", "top_logprobs", "finish_reason", "prompt_tokens", "cached_tokens", "passes")
     if isinstance(answer, wrinklefree.Completion):
-        return {name: value for name in fields if (value := getattr(answer, name)) not in (None, [])}
+        return {name: value for name in fields if (value := getattr(answer, name)) not in (None, [], "")}
     chunks = list(answer)
-    last = {name: getattr(chunks[-1], name) for name in fields[4:]}
+    last = {name: getattr(chunks[-1], name) for name in fields[5:]}
+    reasoning = [chunk.reasoning for chunk in chunks]
+    last |= {"reasoning": reasoning} if any(reasoning) else {}
     return {"text": [chunk.text for chunk in chunks], "tokens": [c.token for c in chunks if c.token is not None], **last}
 
 

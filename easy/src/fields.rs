@@ -56,12 +56,11 @@ impl TryFrom<RequestFields> for GenerateOptions {
         if let Some(name) = fields.unknown.keys().next() {
             return Err(format!("there is no field `{name}`"));
         }
-        let default = Self::default();
         Ok(Self {
             #[cfg(feature = "grammar")]
             grammar: fields.take_grammar()?,
             #[cfg(feature = "grammar")]
-            best_effort: fields.best_effort.unwrap_or(default.best_effort),
+            best_effort: fields.best_effort.unwrap_or_default(),
             max_tokens: fields.max_tokens,
             sampling: fields.sampling,
             stop: fields.stop,
@@ -70,7 +69,6 @@ impl TryFrom<RequestFields> for GenerateOptions {
             reasoning: fields.reasoning,
             logprobs: fields.logprobs,
             context_shift: fields.context_shift,
-            ..default
         })
     }
 }

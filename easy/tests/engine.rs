@@ -156,7 +156,9 @@ fn holes_are_filled_between_two_texts() {
     assert!(!all.text.is_empty() && all.tokens.len() < 32, "{all:?}");
     let three = fill("Tom had a red", GenerateOptions::default().max_tokens(3)).expect("fills");
     assert!(three.tokens.len() <= 3);
-    let error = |result: Result<_, Error>| result.err().expect("refused").to_string();
+    let error = |result: Result<wrinklefree_easy::Completion, Error>| {
+        result.expect_err("refused").to_string()
+    };
     let ar = GenerateOptions::default().decode_mode(Mode::Ar);
     assert!(error(fill("Tom had a red", ar)).contains("decode_mode ar cannot fill a hole"));
     assert!(error(fill("Tom", GenerateOptions::default().max_tokens(99))).contains("fit"));

@@ -3,6 +3,7 @@
 
 #[path = "../../tests/common/format.rs"]
 mod fixtures;
+#[allow(dead_code, reason = "tests of the server use more")]
 #[path = "../../native/tests/common/puppet.rs"]
 mod puppet;
 

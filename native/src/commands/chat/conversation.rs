@@ -42,7 +42,6 @@ pub struct Length {
     /// Tokens that stay when it is full, if it goes on then.
     pub shift: Option<usize>,
 }
-}
 
 impl Conversation {
     /// Needs a model with a tokenizer and a chat template.

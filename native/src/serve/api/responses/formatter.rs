@@ -14,6 +14,7 @@ use crate::serve::response_store::{ResponseStore, StoredResponse};
 use crate::serve::state::now;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use wrinklefree::chat::AnswerParser;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 

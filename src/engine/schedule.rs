@@ -10,9 +10,10 @@
 //! room for. Sequences that got no rows in one step come first in the next.
 
 use super::sequence::Sequence;
-use super::snapshots::{SnapshotPlan, draft_rows};
+use super::snapshots::draft_rows;
 use super::{EngineConfig, EngineStats, Event, FinishReason, SeqId};
 use crate::batch_types::Logits;
+use crate::cache::StatePlace::{AnswerEnd, OnTheWay};
 use crate::cache::{KvPool, KvSeq, PAGE};
 use crate::model::{Output, Span};
 use std::cmp::Reverse;
@@ -89,6 +90,8 @@ impl Scheduler {
             kv_pages: kv.pages(),
             preempted: self.preempted,
             snapshots: kv.snapshots(),
+            snapshot_limit: kv.snapshot_limit(),
+            dropped_snapshots: kv.dropped_snapshots(),
             state_bytes: kv.state_shape().map_or(0, |shape| {
                 self.running.len() * shape.bytes() + kv.snapshots() * shape.snapshot_bytes()
             }),
@@ -106,12 +109,18 @@ impl Scheduler {
     }
 
     /// Ends a sequence that has not ended, and frees its pages.
-    pub fn cancel(&mut self, id: SeqId, kv: &mut KvPool) {
+    pub fn cancel(&mut self, id: SeqId, pool: &mut KvPool) {
         let running = self.running.iter_mut().map(|r| &mut r.sequence);
         let mut all = running.chain(&mut self.waiting).chain(&mut self.parked);
         let Some(sequence) = all.find(|s| s.id == id) else { return };
         sequence.finish(FinishReason::Cancelled, &mut self.events);
-        self.release(kv);
+        // The client may send the same text again.
+        let kept = |r: &&Running| r.sequence.id == id && r.sequence.snapshots.is_some();
+        for Running { kv, sequence } in self.running.iter().filter(kept) {
+            let place = if sequence.decoder.prefilling() { OnTheWay } else { AnswerEnd };
+            pool.keep_states(*kv, place);
+        }
+        self.release(pool);
     }
 
     /// Takes a sequence out of the queue, with its pages if it runs, until it is resumed.
@@ -247,6 +256,7 @@ impl Scheduler {
                 return;
             }
             pool.grow(kv, positions).expect("all pages suffice for one sequence");
+            pool.use_states(kv, next.message_ends());
             next.resume(cached);
             next.cached.get_or_insert(cached);
             let sequence = self.waiting.pop_front().expect("`front_mut` returned it");
@@ -278,7 +288,7 @@ impl Scheduler {
     /// Takes the pages of a running sequence, which continues later from its text. Its states stay in the
     /// prefix cache.
     fn suspend(&mut self, Running { kv, sequence }: Running, pool: &mut KvPool) -> Sequence {
-        pool.keep_states(kv);
+        pool.keep_states(kv, OnTheWay);
         pool.close(kv);
         self.preempted += 1;
         sequence
@@ -291,6 +301,7 @@ impl Scheduler {
             sequence.shift_context(context);
             pool.close(*kv);
             let (shorter, cached) = open(pool, self.config.prefix_cache, sequence);
+            pool.use_states(shorter, sequence.message_ends());
             *kv = shorter;
             sequence.resume(cached);
         }
@@ -316,9 +327,10 @@ fn commit(pool: &mut KvPool, kv: KvSeq, sequence: &Sequence, committed: usize) {
         return;
     }
     pool.publish(kv, sequence.decoder.tokens());
-    let keeps = |plan: SnapshotPlan| plan.keeps(committed / PAGE * PAGE);
-    if sequence.snapshots.is_some_and(|plan| sequence.finished || keeps(plan)) {
-        pool.keep_states(kv);
+    let Some(plan) = &sequence.snapshots else { return };
+    let answered = sequence.finished.then_some(AnswerEnd);
+    if let Some(place) = plan.place(committed / PAGE * PAGE).or(answered) {
+        pool.keep_states(kv, place);
     }
 }
 
@@ -328,12 +340,15 @@ fn open(pool: &mut KvPool, prefix_cache: bool, sequence: &mut Sequence) -> (KvSe
         return (pool.open(0).expect("no page and a state is needed"), 0);
     }
     let tokens = &sequence.decoder.tokens()[..sequence.decoder.skippable()];
+    let (kv, cached) = pool.open_shared(&sequence.namespace, tokens);
     if let Some(plan) = &mut sequence.snapshots
         && pool.state_shape().is_some()
     {
-        plan.branch_at(pool.known_prefix(&sequence.namespace, tokens));
+        let known = pool.known_prefix(&sequence.namespace, tokens);
+        // A page more is not worth a state.
+        plan.branch_at(if known > cached + PAGE { known } else { 0 });
     }
-    pool.open_shared(&sequence.namespace, tokens)
+    (kv, cached)
 }
 
 /// Number of rows that recurrent states allow a sequence in one pass.

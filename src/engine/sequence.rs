@@ -2,9 +2,9 @@
 
 use super::drafts::PendingStates;
 use super::snapshots::SnapshotPlan;
-use super::{Event, EventKind, Request, SeqId};
+use super::{Event, EventKind, MessageEnds, Request, SeqId};
 use crate::batch_types::Logits;
-use crate::cache::{KvSeq, Namespace, SaltHash};
+use crate::cache::{KvSeq, Namespace, SaltHash, StatePlace};
 use crate::decode::{DecodeMode, Decoder, FinishReason, RowRequest, Sampled, StepOutcome};
 use crate::model::Span;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
@@ -70,7 +70,7 @@ impl Sequence {
         let min_tokens = sampling.min_tokens;
         let max_tokens = request.max_tokens.min(context - tokens.len());
         let left = request.max_tokens - max_tokens;
-        let plan = SnapshotPlan::new(tokens.len(), request.stable_prefix);
+        let plan = SnapshotPlan::new(tokens.len(), request.stable_prefix, request.message_ends);
         let pending_states = mode.drafts_by_mtp().then(PendingStates::default);
         let snapshots = (!matches!(mode, DecodeMode::Embed(_))).then_some(plan);
         Self {
@@ -93,6 +93,11 @@ impl Sequence {
             detokenizer: tokenizer.map(Detokenizer::new),
             stops: StopStrings::new(stop).within(stop_scope),
         }
+    }
+
+    /// Ends of messages in its text, as ends of pages, for the worth of recurrent states.
+    pub fn message_ends(&self) -> impl Iterator<Item = (usize, StatePlace)> + Clone + use<> {
+        self.snapshots.into_iter().flat_map(|plan| plan.message_ends())
     }
 
     /// Starts again with a cache that holds the first `cached` positions.
@@ -164,7 +169,7 @@ impl Sequence {
         let next = shift.left.min(context - text.len());
         shift.left -= next;
         self.full = false;
-        self.snapshots = Some(SnapshotPlan::new(text.len(), None));
+        self.snapshots = Some(SnapshotPlan::new(text.len(), None, MessageEnds::default()));
         self.decoder.restart(text, next);
     }
 

@@ -153,6 +153,11 @@ impl Tree {
         self.path(parent, pages).enumerate().filter(kept).last().map_or(0, |(i, _)| i + 1)
     }
 
+    /// Returns the number of first `pages` of a namespace up to the last one with a snapshot.
+    pub fn pages_to_last_snapshot(&self, namespace: &Namespace, pages: &[PageTokens]) -> usize {
+        self.roots.get(namespace).map_or(0, |&root| self.pages_to_snapshot(root, pages))
+    }
+
     /// Snapshot of the recurrent states at the end of a node's page.
     pub fn snapshot(&mut self, node: NodeId) -> &mut Option<SnapshotId> {
         &mut self.nodes[node].snapshot

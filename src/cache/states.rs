@@ -119,6 +119,20 @@ impl KvPool {
         self.tree.known_pages(namespace, tokens.as_chunks().0) * PAGE
     }
 
+    /// Returns the number of first positions of `tokens` that a sequence would begin with
+    /// ([`open_shared`](Self::open_shared)); `None` if sequences of this namespace share nothing.
+    pub fn cached_prefix(&self, namespace: &Namespace, tokens: &[u32]) -> Option<usize> {
+        if !namespace.shares_pages() {
+            return None;
+        }
+        let pages = tokens.as_chunks().0;
+        let known = match self.states {
+            Some(_) => self.tree.pages_to_last_snapshot(namespace, pages),
+            None => self.tree.known_pages(namespace, pages),
+        };
+        Some(known * PAGE)
+    }
+
     /// Notes that a sequence, just opened, begins to compute, so the states on its way are used. `places` are
     /// positions in its text, at ends of pages, and what they are.
     pub fn use_states(

@@ -10,6 +10,7 @@ mod drafts;
 mod request;
 mod schedule;
 mod sequence;
+mod sharing;
 mod snapshots;
 
 pub use crate::decode::{FinishReason, NOT_FINITE};

@@ -1,9 +1,10 @@
 //! The scheduler: decides which sequences run, and which of their rows a pass computes.
 //!
-//! Sequences are admitted first come, first served, and get pages as they grow. If pages run out, the
-//! youngest sequence is preempted: it gives its pages back and waits in front of all younger ones. Its
-//! output so far stays valid, and it continues from there. The oldest sequence always runs, so every
-//! sequence ends. A sequence whose context is full and that has a context shift keeps its place and gets
+//! Sequences are admitted first come, first served, except that those wait whose beginning a running one
+//! computes ([`sharing`]). They get pages as they grow. If pages run out, the sequence that was admitted
+//! last is preempted: it gives its pages back and waits in front of all others. Its output so far stays
+//! valid, and it continues from there. The one that was admitted first always runs, so every sequence
+//! ends. A sequence whose context is full and that has a context shift keeps its place and gets
 //! new pages.
 //!
 //! A pass has the rows that each decoding sequence requests, and as many rows of prompts as the batch has
@@ -11,7 +12,7 @@
 
 use super::sequence::Sequence;
 use super::snapshots::draft_rows;
-use super::{EngineConfig, EngineStats, Event, FinishReason, SeqId};
+use super::{EngineConfig, EngineStats, Event, FinishReason, SeqId, sharing};
 use crate::batch_types::Logits;
 use crate::cache::StatePlace::{AnswerEnd, OnTheWay};
 use crate::cache::{KvPool, KvSeq, PAGE};
@@ -23,9 +24,9 @@ use std::time::Duration;
 /// The sequences of an engine, and the events that have not been polled.
 pub(super) struct Scheduler {
     config: EngineConfig,
-    /// Sequences that have pages, oldest first; all are older than those that wait.
+    /// Sequences that have pages, in the order of their admission.
     pub(super) running: Vec<Running>,
-    /// Sequences without pages, oldest first.
+    /// Sequences without pages, in the order of their admission.
     waiting: VecDeque<Sequence>,
     /// Sequences without pages that wait for [`Self::resume`].
     parked: Vec<Sequence>,
@@ -241,11 +242,17 @@ impl Scheduler {
         !idle && self.running.iter().all(|running| running.sequence.decoder.guide_due())
     }
 
-    /// Starts waiting sequences, in order, while there are pages for their texts.
+    /// Starts waiting sequences, in order, while there are pages for their texts. Those whose beginning a
+    /// running sequence computes let others pass.
     fn admit(&mut self, pool: &mut KvPool) {
-        while let Some(next) = self.waiting.front_mut() {
+        let mut at = 0;
+        while let Some(next) = self.waiting.get_mut(at) {
             if self.running.len() >= self.config.max_sequences.max(1) {
                 return;
+            }
+            if self.config.prefix_cache && sharing::waits(next, &mut self.running, pool) {
+                at += 1;
+                continue;
             }
             let (kv, cached) = open(pool, self.config.prefix_cache, next);
             // One page for each running sequence stays free. Otherwise the next step would preempt one.
@@ -259,13 +266,12 @@ impl Scheduler {
             pool.use_states(kv, next.message_ends());
             next.resume(cached);
             next.cached.get_or_insert(cached);
-            let sequence = self.waiting.pop_front().expect("`front_mut` returned it");
-            self.running.push(Running { kv, sequence });
+            self.running.extend(self.waiting.remove(at).map(|sequence| Running { kv, sequence }));
         }
     }
 
-    /// Makes pages for all rows that each running sequence may get, oldest first. Preempts the youngest
-    /// sequences until the pages suffice.
+    /// Makes pages for all rows that each running sequence may get, in the order of their admission. Preempts
+    /// the last ones until the pages suffice.
     fn make_pages(&mut self, pool: &mut KvPool) {
         let mut next = 0;
         while let Some(Running { kv, sequence }) = self.running.get(next) {
@@ -277,7 +283,7 @@ impl Scheduler {
         }
     }
 
-    /// Moves the youngest running sequence back to the queue.
+    /// Moves the running sequence that was admitted last back to the queue.
     fn preempt(&mut self, pool: &mut KvPool) {
         if let Some(running) = self.running.pop() {
             let sequence = self.suspend(running, pool);

@@ -1,6 +1,7 @@
 //! A sequence: the decoder of a request, and the text of its output.
 
 use super::drafts::PendingStates;
+use super::sharing::AwaitedPrompt;
 use super::snapshots::SnapshotPlan;
 use super::{Event, EventKind, MessageEnds, Request, SeqId};
 use crate::batch_types::Logits;
@@ -35,6 +36,8 @@ pub(super) struct Sequence {
     pub snapshots: Option<SnapshotPlan>,
     /// Hidden states for the block that drafts; `None` if another drafter or none does.
     pub pending_states: Option<PendingStates>,
+    /// Text of another sequence that it waits for before it runs.
+    pub awaited: Option<AwaitedPrompt>,
     /// Number of steps since it last got rows.
     pub waited: u32,
     /// True if the request asks for [`EventKind::Slots`].
@@ -86,6 +89,7 @@ impl Sequence {
             cached: None,
             snapshots,
             pending_states,
+            awaited: None,
             watch,
             waited: 0,
             eos,

@@ -67,6 +67,18 @@ impl SnapshotPlan {
         })
     }
 
+    /// Returns the last position up to `common`, an end of a page after `committed`, at which states are
+    /// kept for another prompt with so many first tokens in common. Plans one more where that is worth it.
+    pub fn share(&mut self, common: usize, committed: usize) -> usize {
+        let ends = std::iter::successors(self.next(committed), |&end| self.next(end));
+        let last = ends.take_while(|&end| end <= common).last().unwrap_or(committed);
+        if common <= last + PAGE || self.branch > committed {
+            return last;
+        }
+        self.branch = common;
+        common
+    }
+
     /// Returns the number of rows of known text that a pass may take from `start` on: it has to end
     /// within the page after the next snapshot.
     pub fn prompt_rows(&self, start: usize) -> usize {

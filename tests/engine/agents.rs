@@ -5,7 +5,7 @@ use crate::common::Noise;
 use std::collections::BTreeMap;
 use wrinklefree::cache::{KvConfig, PAGE, StateLimits};
 use wrinklefree::engine::{
-    Engine, EngineConfig, EventKind, MessageEnds, Request, SeqId, Step,
+    Engine, EngineConfig, EventKind, FinishReason, MessageEnds, Request, SeqId, Step,
 };
 use wrinklefree::format::Spec;
 use wrinklefree::kernel::Kernels;
@@ -292,6 +292,67 @@ fn titles_between_the_calls_displace_nothing() {
     }
     let tally = agent.ask(&mut server);
     assert!(tally.computed <= tally.new + ALLOWED, "{tally:?}");
+}
+
+/// Requests at the same time that begin alike compute their beginning once.
+#[test]
+fn prompts_in_flight_share_their_beginning() {
+    let mut server = Server::new(16);
+    let mut agents: Vec<Agent> = (0..3).map(|i| Agent::new(0, 3000, i)).collect();
+    for agent in &mut agents {
+        let question = text(&mut agent.noise, 70);
+        agent.messages.push(Message::Question(question));
+    }
+    let (_, tally) = server.answer_all(agents.iter().map(Agent::request).collect());
+    assert_eq!(server.texts.len(), 3);
+    assert!(tally.computed <= tally.new + 2 * (PAGE + 2), "{tally:?}");
+    // The system text once, three questions, and a page each.
+    assert!(tally.computed <= 3002 + 3 * (75 + PAGE), "{tally:?}");
+    // Outputs of one prompt read it once, without known messages, too.
+    let prompt = text(&mut Noise(77), 2000);
+    let request = Request { tokens: prompt, max_tokens: 4, ..Request::default() };
+    let (_, tally) = server.answer_all(vec![request; 4]);
+    assert!(tally.computed <= 2000 + 3 * PAGE, "{tally:?}");
+}
+
+/// A sequence that waits for another's text goes on when that is cancelled or taken out of the queue, and
+/// others pass it meanwhile.
+#[test]
+fn nobody_waits_for_what_is_cancelled() {
+    for park in [false, true] {
+        let mut server = Server::new(16);
+        let agents: Vec<Agent> = (0..2).map(|i| Agent::new(0, 3000, i)).collect();
+        let ids: Vec<SeqId> = agents
+            .into_iter()
+            .map(|mut agent| {
+                agent.messages.push(Message::Question(text(&mut agent.noise, 70)));
+                server.engine.submit(agent.request()).unwrap()
+            })
+            .collect();
+        let other = Request { tokens: vec![9; 40], max_tokens: 2, ..Request::default() };
+        let other = server.engine.submit(other).unwrap();
+        server.engine.step();
+        let stats = server.engine.stats();
+        assert_eq!((stats.running, stats.waiting), (2, 1), "the second agent waits");
+        match park {
+            false => server.engine.cancel(ids[0]),
+            true => server.engine.park(ids[0]),
+        }
+        let mut ended = BTreeMap::new();
+        while server.engine.step() != Step::Idle {}
+        if park {
+            server.engine.resume(ids[0]);
+            while server.engine.step() != Step::Idle {}
+        }
+        while let Some(event) = server.engine.poll() {
+            if let EventKind::Finished { reason, .. } = event.kind {
+                ended.insert(event.seq, reason);
+            }
+        }
+        let first = if park { FinishReason::Length } else { FinishReason::Cancelled };
+        let want = [(ids[0], first), (ids[1], FinishReason::Length), (other, FinishReason::Length)];
+        assert_eq!(ended, BTreeMap::from(want));
+    }
 }
 
 /// Whatever states are dropped, restored or shared, and whatever is cancelled or preempted: conversations

@@ -14,6 +14,7 @@ mod gguf_export;
 mod gguf_vocab;
 mod jinja;
 mod known_templates;
+mod message_ends;
 mod model_text;
 mod pretokenize;
 mod python;

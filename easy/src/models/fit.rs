@@ -293,7 +293,7 @@ mod tests {
             value_order: ValueOrder::Grouped,
             output_grouped: false,
         };
-        let mixers = vec![MixerKind::Linear, MixerKind::Attention];
+        let mixers = [MixerKind::Linear, MixerKind::Attention];
         let spec = Spec { linear_attention: Some(shape), mixers: mixers.repeat(2), ..spec() };
         let states = StateShape::of(&spec).expect("there are some");
         let (running, each) = (8 * states.bytes() as u64, states.snapshot_bytes() as u64);

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::engine::{Engine, Served, Shared};
 use crate::machine::{self, Threads, cores};
 use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::fit::KvSize;
+use crate::models::fit::{KvFit, KvSize};
 use crate::models::{Loaded, NoTokenizer, OpenOptions, rope_scaling, row_cost};
 use crate::worker::Worker;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use wrinklefree::cache::{KvConfig, KvType, StateLimits};
+use wrinklefree::cache::{KvConfig, KvType};
 use wrinklefree::engine::{Engine as CoreEngine, EngineConfig};
 use wrinklefree::format::Spec;
 use wrinklefree::settings::{Mode, Settings};
@@ -168,9 +168,10 @@ impl EngineBuilder {
         let Loaded { name, model, tokenizer, template, defaults, dlm, warnings: more, .. } = loaded;
         warnings.splice(0..0, more);
         let tokenizer = tokenizer.ok_or_else(|| NoTokenizer { model: name.clone() })?;
-        let (max_context, kv_pages) = self.kv_size(model.spec()).fitting(model.spec(), None)?;
+        let KvFit { context: max_context, pages: kv_pages, kv } =
+            self.kv_size(model.spec()).fitting(model.spec(), None)?;
         let (model, rope) = rope_scaling::allow(model, max_context);
-        let row_cost = row_cost::measure(&model, &runtime, self.kv);
+        let row_cost = row_cost::measure(&model, &runtime, kv);
         let config = EngineConfig {
             max_context,
             kv_pages,
@@ -178,7 +179,7 @@ impl EngineBuilder {
             max_batch_tokens: MAX_BATCH_TOKENS.max(mode.rows()),
             row_cost: row_cost.map_err(|error| Error::RowCost(format!("{error:#}")))?,
             prefix_cache: true,
-            kv: self.kv,
+            kv,
         };
         let mtp = model.mtp_cost();
         let (vocab, hidden) = (model.spec().vocab_size, model.spec().hidden_size);
@@ -205,14 +206,14 @@ impl EngineBuilder {
     }
 
     fn kv_size(&self, spec: &Spec) -> KvSize {
-        let states = StateLimits { sequences: self.max_sequences, ..self.kv.states };
         KvSize {
             context: self.context,
             default_context: CONTEXT.min(spec.context_length),
             sequences: self.max_sequences,
             tokens: None,
             rows: MAX_BATCH_TOKENS,
-            kv: KvConfig { states, ..self.kv },
+            state_memory: None,
+            kv: self.kv,
         }
     }
 }

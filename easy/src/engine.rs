@@ -17,7 +17,7 @@ use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
 use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::{EngineStats, EventKind, FinishReason, Request};
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
-use wrinklefree::settings::{Hole, ModelCapabilities, OutputReasoning, Reasoning, Settings};
+use wrinklefree::settings::{Hole, ModelCapabilities, Reasoning, Settings};
 use wrinklefree::text::{ChatTemplate, ReasoningParser, Tokenizer};
 
 /// Most tokens of an output for requests that do not say.
@@ -213,7 +213,7 @@ impl Engine {
             rows: MAX_BATCH_TOKENS,
             mtp: *mtp,
         };
-        let ChatPrompt { tokens, stable_prefix, reasoning } = prompt;
+        let ChatPrompt { tokens, stable_prefix, message_ends, reasoning } = prompt;
         let constraint =
             reasoning.constrain(tokenizer, &defaults.eos, self.constraint(options)?)?;
         let sampling = wrinklefree::decode::SamplingParams {
@@ -236,6 +236,7 @@ impl Engine {
             mode: settings.mode(&capabilities)?,
             context_shift: options.context_shift,
             stable_prefix,
+            message_ends,
             ..Request::default()
         };
         if let Some(hole) = hole {
@@ -399,5 +400,5 @@ fn plain(tokens: Vec<u32>, options: &GenerateOptions) -> Result<ChatPrompt, Erro
     if options.reasoning != Reasoning::default() {
         return Err(Error::PlainReasoning);
     }
-    Ok(ChatPrompt { tokens, stable_prefix: None, reasoning: OutputReasoning::default() })
+    Ok(ChatPrompt { tokens, ..ChatPrompt::default() })
 }

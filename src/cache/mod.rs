@@ -11,6 +11,7 @@ mod prefix;
 mod saved;
 mod selection;
 mod states;
+mod worth;
 
 pub use crate::kernel::{KvType, PAGE};
 pub use prefix::{Namespace, SaltHash};
@@ -20,6 +21,7 @@ pub use selection::{PageSelection, SelectionError};
 pub(crate) use states::LayerStates;
 pub(crate) use states::delta_shape;
 pub use states::{StateLimits, StateShape};
+pub use worth::StatePlace;
 
 use crate::format::{MixerKind, Spec};
 use crate::kernel::PageLayout;
@@ -154,6 +156,8 @@ struct Sequence {
     written: usize,
     /// Its recurrent states, for models that have any.
     slot: usize,
+    /// Number of its request ([`KvPool::use_states`]); 0 before.
+    request: u64,
 }
 
 /// The pages that a sequence has in the prefix tree.
@@ -292,15 +296,14 @@ impl KvPool {
     /// the longest cached prefix of `tokens`. Also returns the length of this prefix in positions, all
     /// of them committed.
     ///
-    /// Where blocks reach over the end of a page, its keys and values depend on what follows. Nothing
-    /// is shared then. A model with recurrent states continues at the last page that has a snapshot of
+    /// Nothing is shared where blocks reach over the end of a page. A model with recurrent states continues at the last page that has a snapshot of
     /// them ([`Self::keep_states`]).
     ///
     /// # Panics
     /// If all recurrent states are in use.
     pub fn open_shared(&mut self, namespace: &Namespace, tokens: &[u32]) -> (KvSeq, usize) {
         let (mut sequence, mut snapshot) = (Sequence::default(), None);
-        if namespace.block > 0 && PAGE.is_multiple_of(namespace.block) {
+        if namespace.shares_pages() {
             let mut node = self.tree.root(namespace);
             let mut pages: &[PageTokens] = tokens.as_chunks().0;
             if self.states.is_some() {

@@ -21,6 +21,14 @@ pub struct Namespace {
     pub block: usize,
 }
 
+impl Namespace {
+    /// Returns true if sequences share pages. Where blocks reach over the end of a page, its keys and values
+    /// depend on what follows.
+    pub(super) fn shares_pages(&self) -> bool {
+        self.block > 0 && PAGE.is_multiple_of(self.block)
+    }
+}
+
 /// The hash of a salt: a salt may be long, and a namespace outlives its requests. The 128 bits come from
 /// SipHash with two random keys of this process, so nobody can choose two salts with the same hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -125,6 +133,12 @@ impl Tree {
         self.path(root, pages).count()
     }
 
+    /// Returns the number of snapshots in the first `pages` of a namespace.
+    pub fn snapshots_of(&self, namespace: &Namespace, pages: &[PageTokens]) -> usize {
+        let Some(&root) = self.roots.get(namespace) else { return 0 };
+        self.path(root, pages).filter(|&node| self.nodes[node].snapshot.is_some()).count()
+    }
+
     /// The nodes of the first `pages` below `parent` that the tree has.
     fn path(&self, parent: NodeId, pages: &[PageTokens]) -> impl Iterator<Item = NodeId> {
         pages.iter().scan(parent, |node, page| {
@@ -139,9 +153,25 @@ impl Tree {
         self.path(parent, pages).enumerate().filter(kept).last().map_or(0, |(i, _)| i + 1)
     }
 
+    /// Returns the number of first `pages` of a namespace up to the last one with a snapshot.
+    pub fn pages_to_last_snapshot(&self, namespace: &Namespace, pages: &[PageTokens]) -> usize {
+        self.roots.get(namespace).map_or(0, |&root| self.pages_to_snapshot(root, pages))
+    }
+
     /// Snapshot of the recurrent states at the end of a node's page.
     pub fn snapshot(&mut self, node: NodeId) -> &mut Option<SnapshotId> {
         &mut self.nodes[node].snapshot
+    }
+
+    /// Returns the node before the page of a node; `None` for a root.
+    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+        self.nodes[node].edge.as_ref().map(|edge| edge.parent)
+    }
+
+    /// Returns the last snapshot on the way to the end of a node's page, and the node before its page.
+    pub fn last_snapshot(&self, node: NodeId) -> Option<(SnapshotId, Option<NodeId>)> {
+        let mut nodes = std::iter::successors(Some(node), |&node| self.parent(node));
+        nodes.find_map(|node| Some((self.nodes[node].snapshot?, self.parent(node))))
     }
 
     /// Adds a child with its page of keys and values; its sequence is the first user.

@@ -2,7 +2,8 @@
 //! its state in place. Snapshots are copies of states at the ends of pages; they belong to nodes of the
 //! prefix tree, so that other sequences can continue there.
 
-use super::prefix::NodeId;
+use super::prefix::{NodeId, Tree};
+use super::worth::{self, StatePlace, StateUse};
 use super::{CacheFull, KvConfig, KvPool, KvSeq, Namespace, PAGE, PageTables, Sequence};
 use crate::format::{LinearAttention, MixerKind, Spec};
 use crate::kernel::DeltaShape;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct StateLimits {
     /// Maximum number of open sequences.
     pub sequences: usize,
-    /// Maximum number of snapshots that the prefix cache keeps; the least recently used are dropped.
+    /// Maximum number of snapshots that the prefix cache keeps; those worth least are dropped.
     pub snapshots: usize,
 }
 
@@ -84,6 +85,21 @@ impl KvPool {
         self.states.as_ref().map_or(0, States::snapshots)
     }
 
+    /// Returns the maximum number of snapshots; 0 for models without recurrent states.
+    pub fn snapshot_limit(&self) -> usize {
+        self.states.as_ref().map_or(0, |states| states.limits.snapshots)
+    }
+
+    /// Returns the number of snapshots so far that were dropped for others that are worth more.
+    pub fn dropped_snapshots(&self) -> u64 {
+        self.states.as_ref().map_or(0, |states| states.dropped)
+    }
+
+    /// Returns the number of snapshots on the way of a text.
+    pub fn snapshots_of(&self, namespace: &Namespace, tokens: &[u32]) -> usize {
+        self.tree.snapshots_of(namespace, tokens.as_chunks().0)
+    }
+
     /// Returns the shape of a sequence's recurrent states; `None` for models without linear attention.
     pub fn state_shape(&self) -> Option<StateShape> {
         self.states.as_ref().map(|states| states.shape)
@@ -103,29 +119,69 @@ impl KvPool {
         self.tree.known_pages(namespace, tokens.as_chunks().0) * PAGE
     }
 
+    /// Returns the number of first positions of `tokens` that a sequence would begin with
+    /// ([`open_shared`](Self::open_shared)); `None` if sequences of this namespace share nothing.
+    pub fn cached_prefix(&self, namespace: &Namespace, tokens: &[u32]) -> Option<usize> {
+        if !namespace.shares_pages() {
+            return None;
+        }
+        let pages = tokens.as_chunks().0;
+        let known = match self.states {
+            Some(_) => self.tree.pages_to_last_snapshot(namespace, pages),
+            None => self.tree.known_pages(namespace, pages),
+        };
+        Some(known * PAGE)
+    }
+
+    /// Notes that a sequence, just opened, begins to compute, so the states on its way are used. `places` are
+    /// positions in its text, at ends of pages, and what they are.
+    pub fn use_states(
+        &mut self,
+        seq: KvSeq,
+        places: impl IntoIterator<Item = (usize, StatePlace)> + Clone,
+    ) {
+        let Self { states: Some(states), sequences, tree, .. } = self else { return };
+        let Sequence { shared: Some(shared), request, .. } = &mut sequences[seq.0] else { return };
+        states.requests += 1;
+        *request = states.requests;
+        states.use_path(tree, shared.node);
+        for (index, id) in snapshots_before(tree, shared.node).enumerate() {
+            let history = &mut states.snapshots[id].history;
+            if index == 0 {
+                history.resume(*request);
+            }
+            for (end, place) in places.clone() {
+                if end == history.pages * PAGE {
+                    history.mark(place, *request);
+                }
+            }
+        }
+    }
+
     /// Keeps a copy of a sequence's recurrent states as they were at the end of its last whole committed
     /// page, for other sequences that begin with the same text. Does nothing for sequences that share
-    /// no pages, for models without such states, or without memory for the copy. The page must be
-    /// published.
-    pub fn keep_states(&mut self, seq: KvSeq) {
+    /// no pages, for models without such states, without memory for the copy, or if all kept states are
+    /// worth more. The page must be published.
+    pub fn keep_states(&mut self, seq: KvSeq, place: StatePlace) {
         let Self { states: Some(states), sequences, tree, layers, .. } = self else { return };
-        let Sequence { shared: Some(shared), slot, written, .. } = &sequences[seq.0] else {
+        let Sequence { shared: Some(shared), slot, written, request, .. } = sequences[seq.0] else {
             return;
         };
         // States have taken all pages that are full, shared or not.
         if shared.pages == 0 || shared.pages != written / PAGE {
             return;
         }
+        states.use_path(tree, shared.node);
         if let Some(id) = *tree.snapshot(shared.node) {
-            return states.touch(id);
+            return states.snapshots[id].history.keep(place, request);
         }
-        let layers = layers.iter().map(|layer| &layer.states);
-        if let Some((id, before)) = states.snapshot(*slot, shared.node, layers) {
-            if let Some(before) = before {
-                *tree.snapshot(before) = None;
-            }
-            *tree.snapshot(shared.node) = Some(id);
-        }
+        let (pages, used, answer_end) =
+            (shared.pages, states.requests, place == StatePlace::AnswerEnd);
+        let mut history = StateUse { pages, used, answer_end, ..StateUse::default() };
+        history.keep(place, request);
+        let Some(id) = states.make_room(tree, shared.node, history) else { return };
+        states.copy(id, slot, layers.iter().map(|layer| &layer.states));
+        *tree.snapshot(shared.node) = Some(id);
     }
 
     /// Returns a layer's recurrent states, with the slots of all sequences.
@@ -146,24 +202,34 @@ pub(crate) struct LayerStates<'a> {
     pub tables: PageTables<'a>,
 }
 
+/// Returns the snapshots on the way to the end of a node's page, the last one first.
+fn snapshots_before(tree: &Tree, node: NodeId) -> impl Iterator<Item = SnapshotId> {
+    let mut at = Some(node);
+    std::iter::from_fn(move || {
+        let (snapshot, before) = tree.last_snapshot(at?)?;
+        at = before;
+        Some(snapshot)
+    })
+}
+
 /// The free slots of a pool, and its snapshots.
 pub(super) struct States {
     pub shape: StateShape,
     limits: StateLimits,
     free: Vec<usize>,
     snapshots: Vec<Snapshot>,
-    /// Number of uses of snapshots so far.
-    clock: u64,
+    /// Number of requests so far, counted when they begin to compute.
+    requests: u64,
+    /// Number of snapshots that were dropped for others.
+    dropped: u64,
 }
 
 /// A copy of the states of a sequence.
 struct Snapshot {
-    /// `[layers][key_heads][snapshot_floats]`.
     floats: AlignedVec<f32>,
     /// The node of the prefix tree that it belongs to; `None` if it is free.
     node: Option<NodeId>,
-    /// Time of its last use.
-    used: u64,
+    history: StateUse,
 }
 
 /// Number of a snapshot in its pool.
@@ -172,7 +238,7 @@ pub(super) type SnapshotId = usize;
 impl States {
     pub fn new(shape: StateShape, limits: StateLimits) -> Self {
         let free = (0..limits.sequences).rev().collect();
-        Self { shape, limits, free, snapshots: Vec::new(), clock: 0 }
+        Self { shape, limits, free, snapshots: Vec::new(), requests: 0, dropped: 0 }
     }
 
     /// Number of slots.
@@ -204,7 +270,6 @@ impl States {
     ) {
         let StateShape { delta, .. } = self.shape;
         let slots = self.slots();
-        snapshot.iter().for_each(|&id| self.touch(id));
         let floats = snapshot.map(|id| &self.snapshots[id].floats);
         let mut kept = floats.map(|floats| floats.chunks_exact(delta.snapshot_floats()));
         for states in layers {
@@ -219,18 +284,14 @@ impl States {
         }
     }
 
-    /// Copies a slot's states at the end of its last whole page to a snapshot for `node`. Returns the
-    /// snapshot and the node that it was taken from; `None` if there is no memory.
-    pub fn snapshot<'a>(
+    /// Copies a slot's states at the end of its last whole page to a snapshot.
+    fn copy<'a>(
         &mut self,
+        id: SnapshotId,
         slot: usize,
-        node: NodeId,
         layers: impl Iterator<Item = &'a LazyVec<f32>>,
-    ) -> Option<(SnapshotId, Option<NodeId>)> {
-        let id = self.take_snapshot()?;
+    ) {
         let StateShape { delta, .. } = self.shape;
-        let before = self.snapshots[id].node.replace(node);
-        self.touch(id);
         let slots = self.slots();
         let mut copies = self.snapshots[id].floats.chunks_exact_mut(delta.snapshot_floats());
         for states in layers {
@@ -239,28 +300,65 @@ impl States {
                 copy.copy_from_slice(&state[..copy.len()]);
             }
         }
-        Some((id, before))
     }
 
-    /// A free snapshot, a new one, or the least recently used.
-    fn take_snapshot(&mut self) -> Option<SnapshotId> {
+    /// Marks all snapshots on the way to the end of a node's page as used now.
+    pub fn use_path(&mut self, tree: &Tree, node: NodeId) {
+        for id in snapshots_before(tree, node) {
+            self.snapshots[id].history.used = self.requests;
+        }
+    }
+
+    /// Returns a snapshot for a node that has none: a free one, a new one, or that of the state that is
+    /// worth least. `None` if that is the node's own, or there is no memory.
+    fn make_room(
+        &mut self,
+        tree: &mut Tree,
+        node: NodeId,
+        history: StateUse,
+    ) -> Option<SnapshotId> {
+        let id = self.vacant().or_else(|| {
+            let least = self.least(tree, node, history)?;
+            let before = self.snapshots[least].node.take();
+            before.iter().for_each(|&before| *tree.snapshot(before) = None);
+            self.dropped += 1;
+            Some(least)
+        })?;
+        let snapshot = &mut self.snapshots[id];
+        (snapshot.node, snapshot.history) = (Some(node), history);
+        Some(id)
+    }
+
+    /// Returns a snapshot that is free, or a new one.
+    fn vacant(&mut self) -> Option<SnapshotId> {
         if let Some(free) = self.snapshots.iter().position(|s| s.node.is_none()) {
             return Some(free);
         }
-        if self.snapshots.len() < self.limits.snapshots {
-            let floats = AlignedVec::try_zeroed(self.shape.snapshot_bytes() / size_of::<f32>());
-            if let Some(floats) = floats {
-                self.snapshots.push(Snapshot { floats, node: None, used: 0 });
-                return Some(self.snapshots.len() - 1);
-            }
+        if self.snapshots.len() >= self.limits.snapshots {
+            return None;
         }
-        (0..self.snapshots.len()).min_by_key(|&id| self.snapshots[id].used)
+        let floats = AlignedVec::try_zeroed(self.shape.snapshot_bytes() / size_of::<f32>())?;
+        self.snapshots.push(Snapshot { floats, node: None, history: StateUse::default() });
+        Some(self.snapshots.len() - 1)
     }
 
-    /// Marks a snapshot as used now.
-    pub fn touch(&mut self, id: SnapshotId) {
-        self.clock += 1;
-        self.snapshots[id].used = self.clock;
+    /// Returns the snapshot that is worth least, all of them in use; `None` if a state at `node` would be
+    /// worth less.
+    fn least(&self, tree: &mut Tree, node: NodeId, history: StateUse) -> Option<SnapshotId> {
+        let added = self.snapshots.len();
+        *tree.snapshot(node) = Some(added);
+        let with_parent = |node: NodeId, history: StateUse| {
+            let parent = tree.parent(node).and_then(|above| tree.last_snapshot(above));
+            StateUse { parent: parent.map(|(id, _)| id), ..history }
+        };
+        let kept = self.snapshots.iter().filter_map(|s| Some((s.node?, s.history)));
+        let all: Vec<StateUse> = kept
+            .chain([(node, history)])
+            .map(|(node, history)| with_parent(node, history))
+            .collect();
+        *tree.snapshot(node) = None;
+        let lifetime = 2 * self.limits.snapshots as u64;
+        worth::least(&all, self.requests, lifetime).filter(|&least| least != added)
     }
 
     /// Frees a snapshot whose node is gone.

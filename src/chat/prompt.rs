@@ -1,5 +1,6 @@
 //! The prompt of a conversation.
 
+use crate::engine::MessageEnds;
 use crate::settings::{OutputReasoning, Reasoning, ReasoningError};
 use crate::text::{ChatTemplate, Date, RenderOptions, TextError, Tokenizer};
 use serde::Serialize;
@@ -66,12 +67,14 @@ pub struct ChatModel<'a> {
 }
 
 /// A prompt that makes the model answer a conversation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ChatPrompt {
     /// Token ids.
     pub tokens: Vec<u32>,
     /// Number of first tokens that the next turn begins with, where the prefix cache needs to know it.
     pub stable_prefix: Option<usize>,
+    /// Ends of messages after which other prompts go on, in the same case.
+    pub message_ends: MessageEnds,
     /// Reasoning that the answer has.
     pub reasoning: OutputReasoning,
 }
@@ -93,25 +96,36 @@ impl ChatModel<'_> {
         let variables = reasoning.variables()?;
         let options =
             RenderOptions { add_generation_prompt: true, date, variables, ..Default::default() };
-        // With kept thinking the next turn begins with the whole prompt.
-        let stable = if self.recurrent && reasoning.preserves() != Some(true) {
-            let bare = RenderOptions { add_generation_prompt: false, ..options.clone() };
-            Some(self.template.prompt(messages.clone(), bare)?)
-        } else {
-            None
-        };
-        let prompt = self.template.prompt(messages, options)?;
+        let prompt = self.template.prompt(messages.clone().into(), options.clone())?;
         let tokens = prompt.encode(self.tokenizer)?;
-        let stable_prefix =
-            stable.and_then(|bare| prompt.stable_prefix(bare.text(), tokens.len(), self.tokenizer));
+        let (mut stable_prefix, mut message_ends) = (None, MessageEnds::default());
+        if self.recurrent {
+            let bare = RenderOptions { add_generation_prompt: false, ..options };
+            let render = |messages: &[Value]| {
+                self.template.prompt(messages.to_vec().into(), bare.clone()).ok()
+            };
+            stable_prefix = match reasoning.preserves() {
+                // The next turn begins with the whole prompt.
+                Some(true) => Some(tokens.len()),
+                _ => render(&messages).and_then(|bare| {
+                    prompt.stable_prefix(bare.text(), tokens.len(), self.tokenizer)
+                }),
+            };
+            let known = (&*tokens, stable_prefix);
+            let [system, question] = prompt.message_ends(&messages, known, self.tokenizer, render);
+            message_ends = MessageEnds { system, question };
+        }
         let reasoning = reasoning.of_output(self.template, prompt.text())?;
-        Ok(ChatPrompt { tokens, stable_prefix, reasoning })
+        Ok(ChatPrompt { tokens, stable_prefix, message_ends, reasoning })
     }
 }
 
 /// Returns the messages with the roles that templates know.
-fn checked(mut messages: Value) -> Result<Value, ChatError> {
-    let list = messages.as_array_mut().filter(|list| !list.is_empty()).ok_or(ChatError::Empty)?;
+fn checked(messages: Value) -> Result<Vec<Value>, ChatError> {
+    let Value::Array(mut list) = messages else { return Err(ChatError::Empty) };
+    if list.is_empty() {
+        return Err(ChatError::Empty);
+    }
     for (index, message) in list.iter_mut().enumerate() {
         let role = message["role"].as_str().unwrap_or_default();
         let Some(known) = template_role(role) else {
@@ -119,7 +133,7 @@ fn checked(mut messages: Value) -> Result<Value, ChatError> {
         };
         message["role"] = known.into();
     }
-    Ok(messages)
+    Ok(list)
 }
 
 #[cfg(test)]

@@ -10,10 +10,11 @@ mod drafts;
 mod request;
 mod schedule;
 mod sequence;
+mod sharing;
 mod snapshots;
 
 pub use crate::decode::{FinishReason, NOT_FINITE};
-pub use request::{EngineStats, Event, EventKind, Request, SeqId, Step, SubmitError};
+pub use request::{EngineStats, Event, EventKind, MessageEnds, Request, SeqId, Step, SubmitError};
 
 use crate::cache::{
     KvConfig, KvPool, Namespace, NoMemory, PAGE, SaltHash, SavedError, SavedPrefix, StateLimits,
@@ -185,6 +186,11 @@ impl Engine {
     /// needs them. Returns the number of positions.
     pub fn forget_prefix(&mut self, (salt, block): (&str, usize), tokens: &[u32]) -> usize {
         self.kv.forget(&Namespace { salt: SaltHash::new(salt), block }, tokens)
+    }
+
+    /// Returns the number of recurrent states that the prompt cache keeps of a text.
+    pub fn kept_states(&self, (salt, block): (&str, usize), tokens: &[u32]) -> usize {
+        self.kv.snapshots_of(&Namespace { salt: SaltHash::new(salt), block }, tokens)
     }
 
     /// Queues a request. Its output ends when the context is full, whatever `max_tokens` is, unless it

@@ -35,11 +35,23 @@ pub struct Request {
     /// generation prompt, which templates replace in the next turn. For a model with recurrent states
     /// ([`crate::cache::StateShape`]) the prefix cache keeps them there. `None` is the whole prompt.
     pub stable_prefix: Option<usize>,
+    /// Ends of messages after which other prompts go on. A model's recurrent states there, on whole pages,
+    /// stay in the prefix cache as long as the conversation lives.
+    pub message_ends: MessageEnds,
     /// Reports the state of the decoder after each pass, for display: [`EventKind::Slots`].
     pub watch: bool,
     /// Isolates the prefix cache: only requests with the same salt share cached prefixes. So other tenants
     /// cannot detect cached prompts by timing.
     pub cache_salt: String,
+}
+
+/// Numbers of first tokens of a prompt that end with certain messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageEnds {
+    /// The end of the system text and tools.
+    pub system: Option<usize>,
+    /// The end of the last question.
+    pub question: Option<usize>,
 }
 
 /// Error: a request was refused.
@@ -280,6 +292,10 @@ pub struct EngineStats {
     pub preempted: u64,
     /// Number of recurrent states that the prefix cache keeps, for models with linear attention.
     pub snapshots: usize,
+    /// Maximum number of recurrent states that it keeps.
+    pub snapshot_limit: usize,
+    /// Number of recurrent states so far that it dropped for others that are worth more.
+    pub dropped_snapshots: u64,
     /// Bytes of recurrent states in use: of running sequences, and of the prefix cache.
     pub state_bytes: usize,
 }

@@ -1,18 +1,20 @@
 //! The scheduler: decides which sequences run, and which of their rows a pass computes.
 //!
-//! Sequences are admitted first come, first served, and get pages as they grow. If pages run out, the
-//! youngest sequence is preempted: it gives its pages back and waits in front of all younger ones. Its
-//! output so far stays valid, and it continues from there. The oldest sequence always runs, so every
-//! sequence ends. A sequence whose context is full and that has a context shift keeps its place and gets
+//! Sequences are admitted first come, first served, except that those wait whose beginning a running one
+//! computes ([`sharing`]). They get pages as they grow. If pages run out, the sequence that was admitted
+//! last is preempted: it gives its pages back and waits in front of all others. Its output so far stays
+//! valid, and it continues from there. The one that was admitted first always runs, so every sequence
+//! ends. A sequence whose context is full and that has a context shift keeps its place and gets
 //! new pages.
 //!
 //! A pass has the rows that each decoding sequence requests, and as many rows of prompts as the batch has
 //! room for. Sequences that got no rows in one step come first in the next.
 
 use super::sequence::Sequence;
-use super::snapshots::{SnapshotPlan, draft_rows};
-use super::{EngineConfig, EngineStats, Event, FinishReason, SeqId};
+use super::snapshots::draft_rows;
+use super::{EngineConfig, EngineStats, Event, FinishReason, SeqId, sharing};
 use crate::batch_types::Logits;
+use crate::cache::StatePlace::{AnswerEnd, OnTheWay};
 use crate::cache::{KvPool, KvSeq, PAGE};
 use crate::model::{Output, Span};
 use std::cmp::Reverse;
@@ -22,9 +24,9 @@ use std::time::Duration;
 /// The sequences of an engine, and the events that have not been polled.
 pub(super) struct Scheduler {
     config: EngineConfig,
-    /// Sequences that have pages, oldest first; all are older than those that wait.
+    /// Sequences that have pages, in the order of their admission.
     pub(super) running: Vec<Running>,
-    /// Sequences without pages, oldest first.
+    /// Sequences without pages, in the order of their admission.
     waiting: VecDeque<Sequence>,
     /// Sequences without pages that wait for [`Self::resume`].
     parked: Vec<Sequence>,
@@ -89,6 +91,8 @@ impl Scheduler {
             kv_pages: kv.pages(),
             preempted: self.preempted,
             snapshots: kv.snapshots(),
+            snapshot_limit: kv.snapshot_limit(),
+            dropped_snapshots: kv.dropped_snapshots(),
             state_bytes: kv.state_shape().map_or(0, |shape| {
                 self.running.len() * shape.bytes() + kv.snapshots() * shape.snapshot_bytes()
             }),
@@ -106,12 +110,18 @@ impl Scheduler {
     }
 
     /// Ends a sequence that has not ended, and frees its pages.
-    pub fn cancel(&mut self, id: SeqId, kv: &mut KvPool) {
+    pub fn cancel(&mut self, id: SeqId, pool: &mut KvPool) {
         let running = self.running.iter_mut().map(|r| &mut r.sequence);
         let mut all = running.chain(&mut self.waiting).chain(&mut self.parked);
         let Some(sequence) = all.find(|s| s.id == id) else { return };
         sequence.finish(FinishReason::Cancelled, &mut self.events);
-        self.release(kv);
+        // The client may send the same text again.
+        let kept = |r: &&Running| r.sequence.id == id && r.sequence.snapshots.is_some();
+        for Running { kv, sequence } in self.running.iter().filter(kept) {
+            let place = if sequence.decoder.prefilling() { OnTheWay } else { AnswerEnd };
+            pool.keep_states(*kv, place);
+        }
+        self.release(pool);
     }
 
     /// Takes a sequence out of the queue, with its pages if it runs, until it is resumed.
@@ -232,11 +242,17 @@ impl Scheduler {
         !idle && self.running.iter().all(|running| running.sequence.decoder.guide_due())
     }
 
-    /// Starts waiting sequences, in order, while there are pages for their texts.
+    /// Starts waiting sequences, in order, while there are pages for their texts. Those whose beginning a
+    /// running sequence computes let others pass.
     fn admit(&mut self, pool: &mut KvPool) {
-        while let Some(next) = self.waiting.front_mut() {
+        let mut at = 0;
+        while let Some(next) = self.waiting.get_mut(at) {
             if self.running.len() >= self.config.max_sequences.max(1) {
                 return;
+            }
+            if self.config.prefix_cache && sharing::waits(next, &mut self.running, pool) {
+                at += 1;
+                continue;
             }
             let (kv, cached) = open(pool, self.config.prefix_cache, next);
             // One page for each running sequence stays free. Otherwise the next step would preempt one.
@@ -247,15 +263,15 @@ impl Scheduler {
                 return;
             }
             pool.grow(kv, positions).expect("all pages suffice for one sequence");
+            pool.use_states(kv, next.message_ends());
             next.resume(cached);
             next.cached.get_or_insert(cached);
-            let sequence = self.waiting.pop_front().expect("`front_mut` returned it");
-            self.running.push(Running { kv, sequence });
+            self.running.extend(self.waiting.remove(at).map(|sequence| Running { kv, sequence }));
         }
     }
 
-    /// Makes pages for all rows that each running sequence may get, oldest first. Preempts the youngest
-    /// sequences until the pages suffice.
+    /// Makes pages for all rows that each running sequence may get, in the order of their admission. Preempts
+    /// the last ones until the pages suffice.
     fn make_pages(&mut self, pool: &mut KvPool) {
         let mut next = 0;
         while let Some(Running { kv, sequence }) = self.running.get(next) {
@@ -267,7 +283,7 @@ impl Scheduler {
         }
     }
 
-    /// Moves the youngest running sequence back to the queue.
+    /// Moves the running sequence that was admitted last back to the queue.
     fn preempt(&mut self, pool: &mut KvPool) {
         if let Some(running) = self.running.pop() {
             let sequence = self.suspend(running, pool);
@@ -278,7 +294,7 @@ impl Scheduler {
     /// Takes the pages of a running sequence, which continues later from its text. Its states stay in the
     /// prefix cache.
     fn suspend(&mut self, Running { kv, sequence }: Running, pool: &mut KvPool) -> Sequence {
-        pool.keep_states(kv);
+        pool.keep_states(kv, OnTheWay);
         pool.close(kv);
         self.preempted += 1;
         sequence
@@ -291,6 +307,7 @@ impl Scheduler {
             sequence.shift_context(context);
             pool.close(*kv);
             let (shorter, cached) = open(pool, self.config.prefix_cache, sequence);
+            pool.use_states(shorter, sequence.message_ends());
             *kv = shorter;
             sequence.resume(cached);
         }
@@ -316,9 +333,10 @@ fn commit(pool: &mut KvPool, kv: KvSeq, sequence: &Sequence, committed: usize) {
         return;
     }
     pool.publish(kv, sequence.decoder.tokens());
-    let keeps = |plan: SnapshotPlan| plan.keeps(committed / PAGE * PAGE);
-    if sequence.snapshots.is_some_and(|plan| sequence.finished || keeps(plan)) {
-        pool.keep_states(kv);
+    let Some(plan) = &sequence.snapshots else { return };
+    let answered = sequence.finished.then_some(AnswerEnd);
+    if let Some(place) = plan.place(committed / PAGE * PAGE).or(answered) {
+        pool.keep_states(kv, place);
     }
 }
 
@@ -328,12 +346,15 @@ fn open(pool: &mut KvPool, prefix_cache: bool, sequence: &mut Sequence) -> (KvSe
         return (pool.open(0).expect("no page and a state is needed"), 0);
     }
     let tokens = &sequence.decoder.tokens()[..sequence.decoder.skippable()];
+    let (kv, cached) = pool.open_shared(&sequence.namespace, tokens);
     if let Some(plan) = &mut sequence.snapshots
         && pool.state_shape().is_some()
     {
-        plan.branch_at(pool.known_prefix(&sequence.namespace, tokens));
+        let known = pool.known_prefix(&sequence.namespace, tokens);
+        // A page more is not worth a state.
+        plan.branch_at(if known > cached + PAGE { known } else { 0 });
     }
-    pool.open_shared(&sequence.namespace, tokens)
+    (kv, cached)
 }
 
 /// Number of rows that recurrent states allow a sequence in one pass.

@@ -1,10 +1,11 @@
 //! A sequence: the decoder of a request, and the text of its output.
 
 use super::drafts::PendingStates;
+use super::sharing::AwaitedPrompt;
 use super::snapshots::SnapshotPlan;
-use super::{Event, EventKind, Request, SeqId};
+use super::{Event, EventKind, MessageEnds, Request, SeqId};
 use crate::batch_types::Logits;
-use crate::cache::{KvSeq, Namespace, SaltHash};
+use crate::cache::{KvSeq, Namespace, SaltHash, StatePlace};
 use crate::decode::{DecodeMode, Decoder, FinishReason, RowRequest, Sampled, StepOutcome};
 use crate::model::Span;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
@@ -35,6 +36,8 @@ pub(super) struct Sequence {
     pub snapshots: Option<SnapshotPlan>,
     /// Hidden states for the block that drafts; `None` if another drafter or none does.
     pub pending_states: Option<PendingStates>,
+    /// Text of another sequence that it waits for before it runs.
+    pub awaited: Option<AwaitedPrompt>,
     /// Number of steps since it last got rows.
     pub waited: u32,
     /// True if the request asks for [`EventKind::Slots`].
@@ -70,7 +73,7 @@ impl Sequence {
         let min_tokens = sampling.min_tokens;
         let max_tokens = request.max_tokens.min(context - tokens.len());
         let left = request.max_tokens - max_tokens;
-        let plan = SnapshotPlan::new(tokens.len(), request.stable_prefix);
+        let plan = SnapshotPlan::new(tokens.len(), request.stable_prefix, request.message_ends);
         let pending_states = mode.drafts_by_mtp().then(PendingStates::default);
         let snapshots = (!matches!(mode, DecodeMode::Embed(_))).then_some(plan);
         Self {
@@ -86,6 +89,7 @@ impl Sequence {
             cached: None,
             snapshots,
             pending_states,
+            awaited: None,
             watch,
             waited: 0,
             eos,
@@ -93,6 +97,11 @@ impl Sequence {
             detokenizer: tokenizer.map(Detokenizer::new),
             stops: StopStrings::new(stop).within(stop_scope),
         }
+    }
+
+    /// Ends of messages in its text, as ends of pages, for the worth of recurrent states.
+    pub fn message_ends(&self) -> impl Iterator<Item = (usize, StatePlace)> + Clone + use<> {
+        self.snapshots.into_iter().flat_map(|plan| plan.message_ends())
     }
 
     /// Starts again with a cache that holds the first `cached` positions.
@@ -164,7 +173,7 @@ impl Sequence {
         let next = shift.left.min(context - text.len());
         shift.left -= next;
         self.full = false;
-        self.snapshots = Some(SnapshotPlan::new(text.len(), None));
+        self.snapshots = Some(SnapshotPlan::new(text.len(), None, MessageEnds::default()));
         self.decoder.restart(text, next);
     }
 

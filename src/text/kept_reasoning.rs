@@ -158,9 +158,11 @@ impl AnswerForm {
         }
         let closes = |text: &String| text.contains(markers.close);
         let opens = begun.contains(markers.open);
-        let empty = answer(template, head, "")
+        // What the template ends a prompt with is what the model went on from.
+        let of_prompt = off.strip_prefix(head).map(String::from);
+        let empty = of_prompt
             .filter(closes)
-            .or_else(|| Some(off[head.len().min(off.len())..].to_string()).filter(closes))
+            .or_else(|| answer(template, head, "").filter(closes))
             .or_else(|| opens.then(|| around.concat()))
             .unwrap_or_default();
         Some(Self { markers, head: head.into(), around, empty })

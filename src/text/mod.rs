@@ -15,6 +15,7 @@ mod gguf_vocab;
 mod jinja;
 mod kept_reasoning;
 mod known_templates;
+mod message_ends;
 mod model_text;
 mod pretokenize;
 mod python;

@@ -25,7 +25,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("text", &["format"]),
     ("engine", &["batch_types", "cache", "format", "model", "decode", "text"]),
     ("settings", &["format", "decode", "text"]),
-    ("chat", &["text", "settings"]),
+    ("chat", &["text", "engine", "settings"]),
     ("lib", &[]),
 ];
 

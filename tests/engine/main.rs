@@ -1,5 +1,6 @@
 //! The engine: requests, decoders and samplers.
 
+mod agents;
 #[path = "../../benches/common/mod.rs"]
 mod common;
 mod diffusion;

@@ -18,7 +18,7 @@ use wrinklefree::decode::{
     SamplingParams, Unmask,
 };
 use wrinklefree::engine::{
-    Engine, EngineConfig, EngineStats, EventKind, FinishReason, Request, SeqId, Step,
+    Engine, EngineConfig, EngineStats, EventKind, FinishReason, MessageEnds, Request, SeqId, Step,
 };
 use wrinklefree::format::Spec;
 use wrinklefree::kernel::Kernels;
@@ -442,6 +442,9 @@ fn recurrent_states_change_nothing() {
                 ]);
             }
             request.stable_prefix = dice.of(&[None, Some(0), Some(64), Some(1000)]);
+            let ends = [None, Some(0), Some(32), Some(64), Some(70), Some(1000)];
+            let (system, question) = (dice.of(&ends), dice.of(&ends));
+            request.message_ends = MessageEnds { system, question };
             if crowded && !request.mode.reads_only() {
                 request.eos.clear();
                 request.max_tokens = 60 + dice.below(100);

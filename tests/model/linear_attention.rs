@@ -5,7 +5,7 @@
 use crate::batching::{bits, in_batches};
 use crate::common::Noise;
 use crate::hybrid::Kind;
-use wrinklefree::cache::{KvConfig, KvPool, KvSeq, Namespace, SaltHash};
+use wrinklefree::cache::{KvConfig, KvPool, KvSeq, Namespace, SaltHash, StatePlace};
 use wrinklefree::format::{Rotation, Spec};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
@@ -164,7 +164,7 @@ fn a_kept_state_continues_a_text() {
         run.pass(0, &prompt[..64]);
         run.kv.commit(seq, 63);
         run.kv.publish(seq, &prompt[..63]);
-        run.kv.keep_states(seq);
+        run.kv.keep_states(seq, StatePlace::OnTheWay);
         assert_eq!(run.kv.snapshots(), 0, "the states are ahead of the committed pages");
         run.pass(64, &prompt[64..90]);
         run.kv.commit(seq, 90);
@@ -174,8 +174,8 @@ fn a_kept_state_continues_a_text() {
         assert_eq!(cached, 0);
         run.kv.close(other);
 
-        run.kv.keep_states(seq);
-        run.kv.keep_states(seq);
+        run.kv.keep_states(seq, StatePlace::OnTheWay);
+        run.kv.keep_states(seq, StatePlace::OnTheWay);
         assert_eq!(run.kv.snapshots(), 1);
         let (again, cached) = run.kv.open_shared(&namespace, &prompt);
         assert_eq!(cached, 64, "the last whole page of 90 positions");

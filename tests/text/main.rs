@@ -8,6 +8,7 @@ mod end_tokens;
 mod gguf;
 mod hostile;
 mod ids;
+mod message_ends;
 mod npm;
 mod public_templates;
 mod template;

@@ -3,12 +3,17 @@
 
 use crate::machine::{LimitedBy, MemoryLeft, free_swap, memory_left};
 use std::fmt;
-use wrinklefree::cache::{KvConfig, KvPool, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, PAGE, StateLimits, StateShape};
 use wrinklefree::format::Spec;
 use wrinklefree::model::Workspace;
 
 /// Least number of positions of a default context, where memory is small.
 const LEAST: usize = 512;
+/// Least and largest number of recurrent states that the prefix cache keeps by default. More than the
+/// largest number would be texts that nobody continues.
+const STATES: (usize, usize) = (4, 1024);
+/// Part of the memory that keys, values and kept states share, for the states.
+const STATE_SHARE: u64 = 4;
 /// Positions of a default context that may take nine tenths of the memory; longer ones take half of it.
 const MODEST: usize = 4096;
 
@@ -45,7 +50,8 @@ impl fmt::Display for NotEnoughMemory {
         } else {
             write!(f, "a KV cache of {positions} positions takes {} MB", mb(kv))?;
             write!(f, " and buffers {} MB", mb(workspace))?;
-            "ask for a shorter context, fewer positions in the KV cache or an 8-bit KV type"
+            "ask for a shorter context, fewer positions in the KV cache, less memory for recurrent states or \
+             an 8-bit KV type"
         };
         let MemoryLeft { bytes, limit } = self.left;
         write!(
@@ -108,44 +114,55 @@ pub struct KvSize {
     pub tokens: Option<usize>,
     /// Rows of a forward pass.
     pub rows: usize,
+    /// Bytes of recurrent states that the prefix cache keeps; `None` for the default.
+    pub state_memory: Option<u64>,
     /// Types of keys and values.
     pub kv: KvConfig,
 }
 
+/// Sizes of a KV cache that fit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KvFit {
+    /// Positions of a sequence.
+    pub context: usize,
+    /// Number of KV pages.
+    pub pages: usize,
+    /// Types of keys and values, and numbers of recurrent states.
+    pub kv: KvConfig,
+}
+
 impl KvSize {
-    /// Returns the positions of a sequence and the number of KV pages. By default, these are pages for all
-    /// sequences in at most half of the memory that is left, but enough for one sequence. A context that
-    /// nobody has asked for becomes shorter where memory is small. `limit` is a number of bytes that the
-    /// engine may take; `None` for all that are left.
+    /// Returns the sizes. By default, these are pages for all sequences in at most half of the memory that is
+    /// left, but enough for one sequence. A quarter of that half is for recurrent states that the prefix
+    /// cache keeps, of models that have any: four at least. A context that nobody has asked for becomes
+    /// shorter where memory is small. `limit` is a number of bytes that the engine may take; `None` for
+    /// all that are left.
     ///
     /// # Errors
     /// If they do not fit.
-    pub fn fitting(
-        &self,
-        spec: &Spec,
-        limit: Option<u64>,
-    ) -> Result<(usize, usize), NotEnoughMemory> {
+    pub fn fitting(&self, spec: &Spec, limit: Option<u64>) -> Result<KvFit, NotEnoughMemory> {
         let left = memory_left().map(|left| left.bytes).into_iter().chain(limit).min();
-        let (context, pages) = self.within(spec, left);
-        let need = MemoryNeed::engine(spec, &self.kv, pages, self.rows);
+        let fit = self.within(spec, left);
+        let need = MemoryNeed::engine(spec, &fit.kv, fit.pages, self.rows);
         need.check()?;
         if let Some(bytes) = limit {
             need.check_against(MemoryLeft { bytes, limit: LimitedBy::Server })?;
         }
-        Ok((context, pages))
+        Ok(fit)
     }
 
     /// As [`fitting`](Self::fitting), with `left` bytes of memory.
-    fn within(&self, spec: &Spec, left: Option<u64>) -> (usize, usize) {
+    fn within(&self, spec: &Spec, left: Option<u64>) -> KvFit {
+        let kv = self.with_states(spec, left);
         let context = self.context.unwrap_or(self.default_context);
         let each = context.div_ceil(PAGE);
         let pages = self.tokens.map_or_else(
             || {
                 let wanted = self.sequences.saturating_mul(each);
-                let page = (KvPool::bytes(spec, 1, &self.kv) as u64).max(1);
+                let page = (KvPool::bytes(spec, 1, &kv) as u64).max(1);
                 let fit = |bytes: u64| usize::try_from(bytes / page).unwrap_or(usize::MAX);
                 let Some(left) = left else { return wanted };
-                let states = KvPool::state_bytes(spec, &self.kv) as u64;
+                let states = KvPool::state_bytes(spec, &kv) as u64;
                 let buffers = (Workspace::bytes(spec, self.rows) as u64).saturating_add(states);
                 let one = match self.context {
                     Some(_) => each,
@@ -160,14 +177,38 @@ impl KvSize {
             },
             |tokens| tokens.div_ceil(PAGE),
         );
-        (context.min(pages.saturating_mul(PAGE)), pages)
+        KvFit { context: context.min(pages.saturating_mul(PAGE)), pages, kv }
+    }
+
+    /// Types and numbers of recurrent states: one for each sequence, and those that the prefix cache keeps.
+    fn with_states(&self, spec: &Spec, left: Option<u64>) -> KvConfig {
+        let numbers = |snapshots: usize| {
+            let states = StateLimits { sequences: self.sequences, snapshots };
+            KvConfig { states, ..self.kv }
+        };
+        let Some(shape) = StateShape::of(spec) else { return numbers(STATES.0) };
+        let fit = |bytes: u64| {
+            let count = bytes / (shape.snapshot_bytes() as u64).max(1);
+            usize::try_from(count).unwrap_or(usize::MAX)
+        };
+        let count = match (self.state_memory, left) {
+            (Some(bytes), _) => fit(bytes),
+            (None, Some(left)) => {
+                let running = KvPool::state_bytes(spec, &numbers(0)) as u64;
+                fit((left / 2).saturating_sub(running) / STATE_SHARE).min(STATES.1)
+            }
+            (None, None) => self.sequences.saturating_mul(2),
+        };
+        numbers(count.max(STATES.0))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wrinklefree::format::{Activation, Architecture, Rope};
+    use wrinklefree::format::{
+        Activation, Architecture, LinearAttention, MixerKind, Rope, ValueOrder,
+    };
 
     fn spec() -> Spec {
         Spec {
@@ -199,8 +240,15 @@ mod tests {
             sequences: 8,
             tokens: None,
             rows: 32,
+            state_memory: None,
             kv: KvConfig::default(),
         }
+    }
+
+    /// Positions of a sequence, and number of pages.
+    fn within(size: KvSize, left: Option<u64>) -> (usize, usize) {
+        let KvFit { context, pages, .. } = size.within(&spec(), left);
+        (context, pages)
     }
 
     #[test]
@@ -208,8 +256,8 @@ mod tests {
         let spec = spec();
         let page = KvPool::bytes(&spec, 1, &KvConfig::default()) as u64;
         let buffers = Workspace::bytes(&spec, 32) as u64;
-        let pages = |left| size().within(&spec, Some(left));
-        assert_eq!(size().within(&spec, None), (4096, 8 * 128));
+        let pages = |left| within(size(), Some(left));
+        assert_eq!(within(size(), None), (4096, 8 * 128));
         assert_eq!(pages(u64::MAX), (4096, 8 * 128));
         assert_eq!(pages(page * 600), (4096, 300), "half of it");
         assert_eq!(pages(page * 160 + buffers * 2), (4096, 128), "enough for one sequence");
@@ -220,19 +268,46 @@ mod tests {
 
     #[test]
     fn a_long_default_context_takes_half_of_the_memory() {
-        let (spec, page) = (spec(), KvPool::bytes(&spec(), 1, &KvConfig::default()) as u64);
+        let page = KvPool::bytes(&spec(), 1, &KvConfig::default()) as u64;
         let long = KvSize { default_context: 1 << 20, ..size() };
-        assert_eq!(long.within(&spec, Some(page * 600)), (300 * PAGE, 300));
-        assert_eq!(long.within(&spec, Some(u64::MAX)), (1 << 20, 8 << 15));
+        assert_eq!(within(long, Some(page * 600)), (300 * PAGE, 300));
+        assert_eq!(within(long, Some(u64::MAX)), (1 << 20, 8 << 15));
     }
 
     #[test]
     fn what_is_asked_for_does_not_shrink() {
-        let spec = spec();
         let asked = KvSize { context: Some(1000), ..size() };
-        assert_eq!(asked.within(&spec, Some(0)), (1000, 32));
+        assert_eq!(within(asked, Some(0)), (1000, 32));
         let tokens = KvSize { tokens: Some(640), ..size() };
-        assert_eq!(tokens.within(&spec, Some(0)), (640, 20));
+        assert_eq!(within(tokens, Some(0)), (640, 20));
+    }
+
+    #[test]
+    fn kept_states_take_a_quarter_of_what_they_share_with_keys_and_values() {
+        let shape = LinearAttention {
+            key_heads: 2,
+            value_heads: 4,
+            key_dim: 16,
+            value_dim: 16,
+            conv_kernel: 4,
+            value_order: ValueOrder::Grouped,
+            output_grouped: false,
+        };
+        let mixers = [MixerKind::Linear, MixerKind::Attention];
+        let spec = Spec { linear_attention: Some(shape), mixers: mixers.repeat(2), ..spec() };
+        let states = StateShape::of(&spec).expect("there are some");
+        let (running, each) = (8 * states.bytes() as u64, states.snapshot_bytes() as u64);
+        let kept = |size: KvSize, left| size.within(&spec, left).kv.states.snapshots;
+        let long = KvSize { default_context: 1 << 20, ..size() };
+        let left = 2 * (running + 400 * each);
+        assert_eq!(kept(long, Some(left)), 100);
+        let KvFit { pages, kv, .. } = long.within(&spec, Some(left));
+        let bytes = |pages| KvPool::bytes(&spec, pages, &kv) as u64;
+        assert!(bytes(pages) <= 300 * each && bytes(pages + 1) > 300 * each, "{pages} pages");
+        let stated = |bytes| KvSize { state_memory: Some(bytes), ..long };
+        assert_eq!(kept(stated(7 * each + 1), Some(left)), 7);
+        assert_eq!((kept(stated(1), Some(left)), kept(long, Some(0))), (4, 4), "four at least");
+        assert_eq!((kept(long, Some(u64::MAX)), kept(long, None)), (1024, 16));
     }
 
     #[test]

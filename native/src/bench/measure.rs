@@ -5,7 +5,9 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
-use wrinklefree::cache::{KvConfig, KvPool, KvSeq, Namespace, NoMemory, PAGE, SaltHash};
+use wrinklefree::cache::{
+    KvConfig, KvPool, KvSeq, Namespace, NoMemory, PAGE, SaltHash, StatePlace,
+};
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Phase, Runtime, Span, Workspace};
 
 /// A test to time.
@@ -138,7 +140,7 @@ impl<'a> Bench<'a> {
             self.compute(known..depth, MAX_BATCH_TOKENS);
             self.kv.commit(self.seq, depth);
             self.kv.publish(self.seq, &self.tokens[..depth]);
-            self.kv.keep_states(self.seq);
+            self.kv.keep_states(self.seq, StatePlace::OnTheWay);
         }
     }
 

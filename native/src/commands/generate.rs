@@ -207,7 +207,7 @@ fn request(
     prompt: &str,
     longest: usize,
 ) -> anyhow::Result<(Request, OutputReasoning)> {
-    let Prompt { tokens, reasoning, hole } = encode(loaded, args, prompt)?;
+    let (ChatPrompt { tokens, reasoning, .. }, hole) = encode(loaded, args, prompt)?;
     let decoding = args.decoding.clone();
     let decoding = match &hole {
         Some(hole) => decoding.filling(hole)?,
@@ -237,18 +237,12 @@ fn request(
     Ok((request, reasoning))
 }
 
-/// A prompt as the model reads it.
-#[derive(Default)]
-struct Prompt {
-    tokens: Vec<u32>,
-    /// Reasoning that the output has.
-    reasoning: OutputReasoning,
-    /// The hole that the output fills.
-    hole: Option<Hole>,
-}
-
-/// Returns the prompt as the model reads it.
-fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Prompt> {
+/// Returns the prompt as the model reads it, and the hole that the output fills.
+fn encode(
+    loaded: &Loaded,
+    args: &Args,
+    prompt: &str,
+) -> anyhow::Result<(ChatPrompt, Option<Hole>)> {
     let tokenizer = loaded.tokenizer()?;
     if let Some(suffix) = &args.suffix {
         if args.reasoning != Reasoning::default() {
@@ -256,7 +250,7 @@ fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Prompt> 
         }
         let model = (&*loaded.name, tokenizer, loaded.dlm.is_some());
         let (hole, tokens) = Hole::new(model, prompt, suffix)?;
-        return Ok(Prompt { tokens, hole: Some(hole), ..Prompt::default() });
+        return Ok((ChatPrompt { tokens, ..ChatPrompt::default() }, Some(hole)));
     }
     let Some(template) = loaded.template.as_ref().filter(|_| !args.raw) else {
         if args.system.is_some() {
@@ -266,7 +260,7 @@ fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Prompt> 
             return Err(usage("options of reasoning need a chat template, and are not for --raw"));
         }
         let tokens = tokenizer.encode(prompt, true).context("cannot encode the prompt")?;
-        return Ok(Prompt { tokens, ..Prompt::default() });
+        return Ok((ChatPrompt { tokens, ..ChatPrompt::default() }, None));
     };
     if args.system.is_some() {
         open::warn_unheard(template);
@@ -274,9 +268,7 @@ fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Prompt> 
     let mut messages: Vec<_> = args.system.iter().map(Message::system).collect();
     messages.push(Message::user(prompt));
     let chat = ChatModel { template, tokenizer, recurrent: false };
-    let ChatPrompt { tokens, reasoning, .. } =
-        chat.prompt(messages, &args.reasoning, Some(today()))?;
-    Ok(Prompt { tokens, reasoning, hole: None })
+    Ok((chat.prompt(messages, &args.reasoning, Some(today()))?, None))
 }
 
 fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {

@@ -7,7 +7,7 @@ use crate::cli::args::{self, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{malloc, open, out};
 use crate::config::{
-    self, BenchmarkArgs, Host, Keys, Layers, ModelEntry, SchedulerArgs, ServerArgs,
+    self, BenchmarkArgs, Bytes, Host, Keys, Layers, ModelEntry, SchedulerArgs, ServerArgs,
 };
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
@@ -233,6 +233,7 @@ fn engine_limits(scheduler: &SchedulerArgs, kv: &KvArgs) -> EngineLimits {
         sequences: scheduler.max_sequences.get(),
         waiting: scheduler.max_waiting,
         kv_tokens: scheduler.kv_tokens.map(NonZeroUsize::get),
+        state_memory: scheduler.state_memory.map(|Bytes(bytes)| bytes),
         kv: kv.config(),
         rows: MAX_BATCH_TOKENS,
         token_time: Duration::from_millis(scheduler.target_token_ms),

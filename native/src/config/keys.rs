@@ -328,6 +328,12 @@ pub struct SchedulerArgs {
     /// [default: as many as they may have, in at most half of the free memory]
     #[arg(long, value_name = "N")]
     pub kv_tokens: Option<NonZeroUsize>,
+    /// Memory for states that the prefix cache keeps
+    ///
+    /// Models with linear attention continue a text only where their recurrent state was kept. At least
+    /// four states are kept [default: a quarter of what they share with the KV cache]
+    #[arg(long, hide_short_help = true, value_name = "SIZE")]
+    pub state_memory: Option<Bytes>,
     /// Milliseconds between tokens to aim at
     ///
     /// A long prompt is computed in parts, so that streams beside it wait about this long for their next

@@ -35,6 +35,9 @@ pub struct Metrics {
     waiting: Gauge,
     cache_usage: Gauge<f64, AtomicU64>,
     state_bytes: Gauge,
+    state_snapshots: Gauge,
+    state_snapshot_limit: Gauge,
+    dropped_snapshots: Counter,
     heap_bytes: Gauge,
     /// State of each engine, by number.
     engines: Mutex<BTreeMap<u64, EngineStats>>,
@@ -88,6 +91,9 @@ impl Metrics {
             waiting: Gauge::default(),
             cache_usage: Gauge::default(),
             state_bytes: Gauge::default(),
+            state_snapshots: Gauge::default(),
+            state_snapshot_limit: Gauge::default(),
+            dropped_snapshots: Counter::default(),
             heap_bytes: Gauge::default(),
             engines: Mutex::default(),
         };
@@ -118,6 +124,12 @@ impl Metrics {
         r.register(name, help, self.request_seconds.clone());
         let help = "Bytes of recurrent states in use, of models with linear attention";
         r.register("wf_state_bytes", help, self.state_bytes.clone());
+        let help = "Recurrent states that the prefix cache keeps";
+        r.register("wf_state_snapshots", help, self.state_snapshots.clone());
+        let help = "Recurrent states that the prefix cache may keep (--state-memory)";
+        r.register("wf_state_snapshot_limit", help, self.state_snapshot_limit.clone());
+        let help = "Kept recurrent states that were dropped for others";
+        r.register("wf_state_snapshots_dropped", help, self.dropped_snapshots.clone());
         let help = "Bytes of the heap in use, as glibc counts them; 0 with another allocator";
         r.register("wf_heap_bytes", help, self.heap_bytes.clone());
         // Registered twice: dashboards for vLLM know the second name.
@@ -180,11 +192,15 @@ impl Metrics {
         };
         if let (Some(stats), Some(before)) = (stats, before) {
             self.preemptions.inc_by(stats.preempted.saturating_sub(before.preempted));
+            let dropped = stats.dropped_snapshots.saturating_sub(before.dropped_snapshots);
+            self.dropped_snapshots.inc_by(dropped);
         }
         let sum = |of: fn(&EngineStats) -> usize| engines.values().map(of).sum::<usize>();
         self.running.set(sum(|stats| stats.running) as i64);
         self.waiting.set(sum(|stats| stats.waiting) as i64);
         self.state_bytes.set(sum(|stats| stats.state_bytes) as i64);
+        self.state_snapshots.set(sum(|stats| stats.snapshots) as i64);
+        self.state_snapshot_limit.set(sum(|stats| stats.snapshot_limit) as i64);
         let used = sum(|stats| stats.kv_pages - stats.free_pages - stats.idle_pages);
         let pages = sum(|stats| stats.kv_pages).max(1);
         self.cache_usage.set(used as f64 / pages as f64);

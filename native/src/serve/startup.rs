@@ -14,7 +14,7 @@ use crate::cli::exit::usage;
 use crate::config::{DryArgs, SamplingDefaults};
 use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
-use crate::models::fit::{KvSize, MemoryNeed, NotEnoughMemory};
+use crate::models::fit::{KvFit, KvSize, MemoryNeed, NotEnoughMemory};
 use crate::models::{Loaded, rope_scaling, row_cost};
 use anyhow::{Context, anyhow};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use wrinklefree::cache::{KvConfig, PAGE, StateLimits, StateShape};
+use wrinklefree::cache::{KvConfig, PAGE, StateShape};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::Spec;
@@ -43,6 +43,9 @@ pub struct EngineLimits {
     pub waiting: usize,
     /// Positions in the KV cache, over all sequences; `None` to size it by free memory.
     pub kv_tokens: Option<usize>,
+    /// Bytes of recurrent states that the prefix cache keeps; `None` for a quarter of what they share with
+    /// the KV cache.
+    pub state_memory: Option<u64>,
     /// Types of the KV cache and the attention sparsity.
     pub kv: KvConfig,
     /// Maximum number of rows per forward pass.
@@ -55,9 +58,6 @@ pub struct EngineLimits {
 
 /// Bytes beside its weights without which no model is loaded: a short KV cache and buffers.
 const LEAST_ROOM: u64 = 8 << 20;
-
-/// Bytes of recurrent states that the prefix cache keeps by default.
-const SNAPSHOT_BYTES: usize = 1 << 30;
 
 impl EngineLimits {
     /// Returns the configuration of an engine with `pages` pages.
@@ -78,21 +78,11 @@ impl EngineLimits {
         }
     }
 
-    /// Returns the configuration of the cache. Of recurrent states it keeps two for each sequence, the
-    /// end of a prompt and of an answer, within [`SNAPSHOT_BYTES`], but four at least.
-    fn pool(&self, spec: &Spec) -> KvConfig {
-        let fit = |shape: StateShape| SNAPSHOT_BYTES / shape.snapshot_bytes().max(1);
-        let fit = StateShape::of(spec).map_or(0, fit).max(4);
-        let snapshots = self.sequences.saturating_mul(2).clamp(4, fit);
-        KvConfig { states: StateLimits { sequences: self.sequences, snapshots }, ..self.kv }
-    }
-
-    /// Returns the positions per sequence and the number of KV pages, within `memory` bytes if there is
-    /// such a limit.
+    /// Returns the sizes of the KV cache, within `memory` bytes if there is such a limit.
     ///
     /// # Errors
     /// If they do not fit in memory.
-    fn kv_size(&self, spec: &Spec, memory: Option<u64>) -> Result<(usize, usize), NotEnoughMemory> {
+    fn kv_size(&self, spec: &Spec, memory: Option<u64>) -> Result<KvFit, NotEnoughMemory> {
         let default_context = spec.context_length;
         let size = KvSize {
             context: self.context,
@@ -100,14 +90,28 @@ impl EngineLimits {
             sequences: self.sequences,
             tokens: self.kv_tokens,
             rows: self.rows,
-            kv: self.pool(spec),
+            // Without a prefix cache, none is kept.
+            state_memory: if self.radix_cache { self.state_memory } else { Some(0) },
+            kv: self.kv,
         };
-        let (context, pages) = size.fitting(spec, memory)?;
+        let fit = size.fitting(spec, memory)?;
+        let KvFit { context, kv, .. } = fit;
         if context < default_context && self.context.is_none() {
             let model = default_context;
             tracing::info!(context, model, "memory holds a shorter context than the model's");
         }
-        Ok((context, pages))
+        match StateShape::of(spec) {
+            Some(shape) if self.radix_cache => {
+                let (states, each) = (kv.states.snapshots, shape.snapshot_bytes());
+                let bytes = states.saturating_mul(each);
+                tracing::info!(states, bytes, "the prefix cache keeps recurrent states");
+            }
+            None if self.state_memory.is_some() => tracing::warn!(
+                "--state-memory has no effect: the model has no layers with linear attention"
+            ),
+            _ => {}
+        }
+        Ok(fit)
     }
 }
 
@@ -178,13 +182,12 @@ impl EngineBuilder {
         let size = ModelSize::of(model.weights());
         let (layout, screened, mtp) = (model.layout(), model.is_screened(), model.mtp_cost());
         let memory = memory.map(|memory| memory.saturating_sub(size.bytes));
-        let (context, pages) = limits.kv_size(&spec, memory)?;
+        let KvFit { context, pages, kv } = limits.kv_size(&spec, memory)?;
         log_limits(context, &spec, template.as_ref());
         let model = allow(model, context);
         let long_rope = model.has_long_rope();
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
         let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
-        let kv = limits.pool(&spec);
         let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + size.bytes;
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = limits.config(context, pages, (row_cost, kv));

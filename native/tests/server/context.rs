@@ -182,3 +182,45 @@ fn the_second_turn_of_a_hybrid_reads_only_what_is_new() {
     let denoise = ask("Hello!", json!({"decode_mode": "iterative"}));
     server.chat(&denoise).is(400);
 }
+
+/// The states of a hybrid take the memory that `--state-memory` allows, four at least. The system text stays
+/// while other chats come and go, and the load, the metrics and the slots count the states.
+#[test]
+fn a_system_text_stays_in_few_states() {
+    let template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}answer:";
+    let options = ["--synthetic", "tiny-hybrid", "-c", "4096", "--chat-template", template];
+    let server = Server::start(&[&options[..], &["--state-memory", "1"]].concat());
+    let system = "You tell stories of the fox and the hen. ".repeat(60);
+    let cached = |question: &str| {
+        let messages = json!([{"role": "system", "content": system},
+            {"role": "user", "content": question}]);
+        let body = json!({"messages": messages, "max_tokens": 40, "ignore_eos": true});
+        let usage = server.chat(&body).is(200).json()["usage"].clone();
+        let known = usage["prompt_tokens_details"]["cached_tokens"].as_u64().expect("counted");
+        (known, usage["prompt_tokens"].as_u64().expect("counted"))
+    };
+    assert_eq!(cached("Who is it?").0, 0);
+    for number in 0..8 {
+        let (known, prompt) = cached(&format!("{number} foxes?"));
+        assert!(known + 50 >= prompt, "{known} of {prompt}");
+    }
+    let loads = server.get("/v1/loads").is(200).json();
+    assert_eq!((&loads["state_snapshot_limit"], &loads["state_snapshots"]), (&json!(4), &json!(4)));
+    assert!(loads["state_snapshots_dropped"].as_u64() > Some(0), "{loads}");
+    let slots = server.get("/slots").is(200).json();
+    let kept = slots.as_array().expect("slots").iter().filter_map(|slot| slot["n_states"].as_u64());
+    assert!(kept.clone().any(|states| states >= 2), "{slots}");
+    server.idle();
+    let metrics = server.get("/metrics").is(200).body;
+    for line in
+        ["wf_state_snapshots 4", "wf_state_snapshot_limit 4", "wf_state_snapshots_dropped_total"]
+    {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    server.terminate();
+    server.ended().ends(0, &["the prefix cache keeps recurrent states"]);
+    // A model without such states says so.
+    let server = Server::start(&["--state-memory", "1G"]);
+    server.terminate();
+    server.ended().ends(0, &["--state-memory has no effect"]);
+}

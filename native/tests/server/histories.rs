@@ -224,18 +224,12 @@ fn requests(turns: &[Turn]) -> [(&'static str, Value); 4] {
     ]
 }
 
-/// The kinds of broken histories.
-fn broken() -> Vec<(&'static str, Vec<Turn>)> {
+/// Kinds of histories whose calls have broken arguments.
+fn broken_arguments() -> Vec<(&'static str, Vec<Turn>)> {
     let text = |text: &str| json!(text);
     let called = |arguments: Value| {
         vec![Calls("c".into(), "f".into(), arguments), Result("c".into(), text("done"))]
     };
-    let result = |content: Value| {
-        vec![Calls("c".into(), "f".into(), json!("{}")), Result("c".into(), content)]
-    };
-    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}});
-    let says = |role: &'static str, content: Value| vec![Says(role, content)];
-    let answers = |content: &str| Says("assistant", content.into());
     vec![
         ("arguments that are cut", called(text("{\"value\": "))),
         ("empty arguments", called(text(""))),
@@ -247,6 +241,19 @@ fn broken() -> Vec<(&'static str, Vec<Turn>)> {
         ("arguments that are a word", called(text("ls -l"))),
         ("arguments with half a character", called(text("{\"a\": \"\\ud83d\"}"))),
         ("arguments twice as text", called(text("\"{\\\"a\\\": 1}\""))),
+    ]
+}
+
+/// Other kinds of broken histories.
+fn broken() -> Vec<(&'static str, Vec<Turn>)> {
+    let text = |text: &str| json!(text);
+    let result = |content: Value| {
+        vec![Calls("c".into(), "f".into(), json!("{}")), Result("c".into(), content)]
+    };
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}});
+    let says = |role: &'static str, content: Value| vec![Says(role, content)];
+    let answers = |content: &str| Says("assistant", content.into());
+    vec![
         (
             "a call without an id",
             vec![Calls("absent".into(), "f".into(), json!("{}")), Result("c".into(), text("done"))],
@@ -316,7 +323,7 @@ fn broken_histories_are_answered() {
         ("json", JSON_CALLS, pieces("ok then")),
         ("xml", &strict, pieces("Hm.\n</think>\n\nYes.")),
     ]);
-    let kinds = broken();
+    let kinds = [broken_arguments(), broken()].concat();
     assert_eq!(kinds.len(), 35);
     let mut refused = Vec::new();
     for (kind, middle) in &kinds {

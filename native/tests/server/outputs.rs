@@ -39,9 +39,10 @@ fn thinking_may_end_without_a_token_of_its_own() {
     let open = XML_CALLS.replace("think>", "seed:think>");
     let optional = JSON_CALLS.to_string() + "{# <seed:think> </seed:think> #}";
     let rest = ["Hm", ".\n", "</se", "ed:th", "ink>", "\n\n", "{\"ok\"", ": true", "}"];
+    // What follows the first character of a marker before JSON is forced.
     let (_home, server) = saying(&[
         ("open", &open, texts(&rest)),
-        ("optional", &optional, [texts(&["<seed:", "think", ">\n"]), texts(&rest)].concat()),
+        ("optional", &optional, [texts(&["<", ">"]), texts(&rest)].concat()),
     ]);
     let schema = json!({"type": "object", "properties": {"ok": {"type": "boolean"}},
         "required": ["ok"], "additionalProperties": false});

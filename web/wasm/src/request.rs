@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine;
-use wrinklefree::settings::{Hole, OutputReasoning, Reasoning, Sampling, Settings};
+use wrinklefree::settings::{Hole, Reasoning, Sampling, Settings};
 use wrinklefree::text::{ChatTemplate, Date, Prompt, ReasoningParser, RenderOptions};
 
 /// Default maximum number of tokens of an answer.
@@ -73,8 +73,8 @@ impl Request {
         loaded: &LoadedModel,
         now: i64,
     ) -> Result<(engine::Request, Option<ReasoningParser>), Error> {
-        let InputTokens { tokens, stable_prefix, output: reasoning, hole } =
-            self.input.tokens(loaded, &self.reasoning, now)?;
+        let (prompt, hole) = self.input.prompt(loaded, &self.reasoning, now)?;
+        let ChatPrompt { tokens, stable_prefix, message_ends, reasoning } = prompt;
         let settings = match &hole {
             Some(hole) => hole.settings(self.settings)?,
             None => self.settings,
@@ -87,6 +87,7 @@ impl Request {
         let mut request = engine::Request {
             tokens,
             stable_prefix,
+            message_ends,
             max_tokens: self.input.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
             mode: settings.mode(&loaded.capabilities())?,
             sampling: SamplingParams {
@@ -109,7 +110,7 @@ impl Request {
 
     /// Returns the tokens of the prompt alone. `now` is the Unix time in seconds.
     pub fn tokens(&self, loaded: &LoadedModel, now: i64) -> Result<Vec<u32>, Error> {
-        Ok(self.input.tokens(loaded, &self.reasoning, now)?.tokens)
+        Ok(self.input.prompt(loaded, &self.reasoning, now)?.0.tokens)
     }
 
     /// Refuses a prompt that must have more tokens than the context, before it is tokenized: that takes
@@ -132,17 +133,8 @@ impl Request {
     }
 }
 
-/// The tokens of a prompt.
-#[derive(Default)]
-struct InputTokens {
-    tokens: Vec<u32>,
-    /// See [`engine::Request::stable_prefix`].
-    stable_prefix: Option<usize>,
-    /// The reasoning that the output has.
-    output: OutputReasoning,
-    /// The hole that the output fills.
-    hole: Option<Hole>,
-}
+/// The prompt as the model reads it, and the hole that the output fills.
+type InputPrompt = (ChatPrompt, Option<Hole>);
 
 impl Input {
     /// Returns the bytes of the texts that the prompt is made of.
@@ -153,19 +145,19 @@ impl Input {
         texts.chain(contents).sum()
     }
 
-    fn tokens(
+    fn prompt(
         &self,
         loaded: &LoadedModel,
         reasoning: &Reasoning,
         now: i64,
-    ) -> Result<InputTokens, Error> {
-        let plain = |tokens| Ok(InputTokens { tokens, ..InputTokens::default() });
+    ) -> Result<InputPrompt, Error> {
+        let plain = |tokens| Ok((ChatPrompt { tokens, ..ChatPrompt::default() }, None));
         let messages = match (&self.prompt, &self.messages, &self.tokens) {
             (Some(prefix), None, None) if self.suffix.is_some() => {
                 let suffix = self.suffix.as_deref().unwrap_or_default();
                 let model = (&*loaded.name, loaded.tokenizer()?, loaded.dlm.is_some());
                 let (hole, tokens) = Hole::new(model, prefix, suffix)?;
-                return Ok(InputTokens { tokens, hole: Some(hole), ..InputTokens::default() });
+                return Ok((ChatPrompt { tokens, ..ChatPrompt::default() }, Some(hole)));
             }
             _ if self.suffix.is_some() => {
                 return Err(Error::bad_request("suffix needs a prompt that is a text"));
@@ -186,8 +178,7 @@ impl Input {
         let chat =
             ChatModel { template: template(loaded)?, tokenizer: loaded.tokenizer()?, recurrent };
         let prompt = chat.prompt(messages, reasoning, Some(Date::from_unix(now)))?;
-        let ChatPrompt { tokens, stable_prefix, reasoning: output } = prompt;
-        Ok(InputTokens { tokens, stable_prefix, output, hole: None })
+        Ok((prompt, None))
     }
 }
 

@@ -57,6 +57,8 @@ pub async fn loads(
         "kv_pages_used": stats.kv_pages - stats.free_pages - stats.idle_pages,
         "kv_pages_idle": stats.idle_pages,
         "state_snapshots": stats.snapshots,
+        "state_snapshot_limit": stats.snapshot_limit,
+        "state_snapshots_dropped": stats.dropped_snapshots,
         "state_bytes": stats.state_bytes,
     })))
 }

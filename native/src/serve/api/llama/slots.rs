@@ -20,6 +20,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use wrinklefree::cache::{KvPool, PAGE, SavedError};
+use wrinklefree::engine::Engine;
 
 /// First bytes of a file.
 const MAGIC: &[u8; 8] = b"WFSLOT1\n";
@@ -58,8 +59,33 @@ pub async fn list(
     if query.contains("fail_on_no_slot") && states.iter().all(|(busy, _)| *busy) {
         return Err(ApiError::unavailable("no slot is free"));
     }
-    let slot = |(id, (busy, tokens)): (usize, (bool, usize))| json!({"id": id, "n_ctx": model.context, "is_processing": busy, "n_past": tokens});
+    let kept = kept_states(&model, &tenant).await;
+    let slot = |(id, (busy, tokens)): (usize, (bool, usize))| {
+        let mut slot =
+            json!({"id": id, "n_ctx": model.context, "is_processing": busy, "n_past": tokens});
+        if let Some(kept) = &kept {
+            slot["n_states"] = kept[id].into();
+        }
+        slot
+    };
     Ok(Json(states.into_iter().enumerate().map(slot).collect()))
+}
+
+/// Returns the number of recurrent states that the prefix cache keeps of each slot's text, of a tenant's
+/// texts. `None` for a model without such states.
+async fn kept_states(model: &ServedModel, tenant: &Tenant) -> Option<Vec<usize>> {
+    if !model.is_recurrent() {
+        return None;
+    }
+    let salt = tenant.unsalted();
+    let texts: Vec<_> = (0..model.slots.count())
+        .map(|id| model.slots.text(id).filter(|text| text.salt == salt).unwrap_or_default())
+        .collect();
+    let count = move |engine: &mut Engine| {
+        let kept = |text: &SlotText| engine.kept_states((&text.salt, text.block), &text.tokens);
+        texts.iter().map(kept).collect()
+    };
+    model.engine.run(count).await
 }
 
 /// Saves, restores or erases the prompt cache of a slot.

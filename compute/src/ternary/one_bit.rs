@@ -14,12 +14,12 @@ use std::ops::Range;
 /// Number of columns that share a scale; a matrix has whole groups.
 pub const GROUP: usize = 128;
 /// Most columns of a span.
-pub const SPAN: usize = 8 * GROUP;
+pub(crate) const SPAN: usize = 8 * GROUP;
 /// Number of columns that a block of 64 bytes holds.
-pub const COLS: usize = 32;
+pub(crate) const COLS: usize = 32;
 
 /// A block of 16 rows × 32 columns.
-pub type Block = [u8; BLOCK_BYTES];
+pub(crate) type Block = [u8; BLOCK_BYTES];
 type TwoBitBlock = [u8; BLOCK_BYTES];
 
 /// The lowest bit of each byte.
@@ -32,7 +32,7 @@ pub(super) fn takes(cols: usize, scales: &Scales) -> bool {
 
 /// Returns the spans of `cols` columns, from the one that begins at `first` on.
 #[inline]
-pub fn spans(cols: usize, mut first: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn spans(cols: usize, mut first: usize) -> impl Iterator<Item = Range<usize>> {
     iter::from_fn(move || {
         let size = match cols - first {
             0 => return None,
@@ -44,16 +44,9 @@ pub fn spans(cols: usize, mut first: usize) -> impl Iterator<Item = Range<usize>
     })
 }
 
-/// Returns the span that has a column.
-#[inline]
-pub fn span_of(cols: usize, column: usize) -> Range<usize> {
-    let whole = column / SPAN * SPAN;
-    spans(cols, whole).find(|span| column < span.end).expect("a column of the matrix")
-}
-
 /// Place of four columns that follow each other: a block of the panel, and a bit of its bytes.
 #[inline]
-pub fn place(span: &Range<usize>, column: usize) -> (usize, usize) {
+pub(crate) fn place(span: &Range<usize>, column: usize) -> (usize, usize) {
     let (run, at) = (span.len() / 8, column - span.start);
     (span.start / COLS + at % run / 4, at / run)
 }
@@ -91,7 +84,7 @@ pub(super) fn pack(codes: &[TwoBitBlock], out: &mut [Block]) {
 
 /// Unpacks some two-bit blocks of a panel of `cols` columns; the inverse of [`pack`].
 #[inline(always)]
-pub fn unpack(panel: &[Block], cols: usize, blocks: Range<usize>, out: &mut [TwoBitBlock]) {
+pub(crate) fn unpack(panel: &[Block], cols: usize, blocks: Range<usize>, out: &mut [TwoBitBlock]) {
     let first = blocks.start * BLOCK_COLS;
     let mut out = out.iter_mut();
     for span in spans(cols, first / SPAN * SPAN) {

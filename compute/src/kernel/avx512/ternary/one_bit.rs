@@ -10,7 +10,7 @@ use crate::kernel::simd::by_token;
 use crate::kernel::ternary::TernaryArgs;
 use crate::par::Columns;
 use crate::ternary::PANEL_ROWS;
-use crate::ternary::one_bit::{Block, COLS, GROUP, place, span_of};
+use crate::ternary::one_bit::{Block, COLS, GROUP, SPAN, place, spans};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -69,6 +69,13 @@ impl Codes for SingleBits {
 
 /// Number of fields of a group, each of 4 columns.
 const GROUP_FIELDS: usize = GROUP / 4;
+
+/// Returns the span that has a column.
+#[inline]
+fn span_of(cols: usize, column: usize) -> Range<usize> {
+    let whole = column / SPAN * SPAN;
+    spans(cols, whole).find(|span| column < span.end).expect("a column of the matrix")
+}
 
 /// Returns the exact Σ c·q of a group of a panel × `N` rows, by steps. Not inlined, so that the compiler
 /// keeps the sums in registers.

@@ -49,5 +49,7 @@ fn corrected(shell: Shell, script: String) -> String {
 fn fish_shells() -> String {
     let names: Vec<String> = Shell::value_variants().iter().map(Shell::to_string).collect();
     let names = names.join(" ");
-    format!("complete -c {PROGRAM} -n \"__fish_seen_subcommand_from completions\" -f -a \"{names}\"\n")
+    format!(
+        "complete -c {PROGRAM} -n \"__fish_seen_subcommand_from completions\" -f -a \"{names}\"\n"
+    )
 }

@@ -146,7 +146,8 @@ fn wrong_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Option<PyE
     };
     let message = format!("{name}: expected {expected}, not {}", shown(value));
     let number = value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>();
-    Some(match number && expected.contains("number") && !value.is_instance_of::<PyBool>() {
+    let takes_numbers = ["a number", "a whole number in range"].contains(&expected);
+    Some(match number && takes_numbers && !value.is_instance_of::<PyBool>() {
         true => PyValueError::new_err(message),
         false => PyTypeError::new_err(message),
     })

@@ -198,13 +198,15 @@ impl AnswerForm {
         };
         let begins = before.rfind(&self.head).filter(|_| !self.head.is_empty());
         let gap = &before[begins.map_or(before.len(), |at| at + self.head.len())..];
-        // The template may have written a block itself.
-        let own = gap.rfind(self.markers.close).map_or(0, |at| at + self.markers.close.len());
+        // The template may have written a block itself, which is empty.
+        let ReasoningMarkers { open, close } = self.markers;
+        let own = gap.rfind(close).map_or(0, |at| at + close.len());
+        let written: String = gap[..own].split_whitespace().collect();
+        let is_block = own == 0 || written == close || written == format!("{open}{close}");
         let call = gap[own..].trim_start_matches('\n');
-        let fits = match answer.in_call {
-            true => begins.is_some() && call.len() <= LONGEST_HEAD,
-            false => call.trim().is_empty(),
-        };
+        let is_head =
+            if answer.in_call { call.len() <= LONGEST_HEAD } else { call.trim().is_empty() };
+        let fits = begins.is_some() && is_block && is_head;
         match (fits, answer.in_call) {
             (true, _) if block.is_empty() => out.push_str(before),
             (true, _) => {
@@ -213,8 +215,13 @@ impl AnswerForm {
             }
             // After a tool's result some templates write no beginning.
             (false, false) if answer.reasoning.is_empty() => out.push_str(before),
-            (false, false) => out.extend([before, &block]),
-            (false, true) => return None,
+            (false, false)
+                if before.ends_with(['>', ']', '\n'])
+                    && !before.trim_end().ends_with(self.markers.close) =>
+            {
+                out.extend([before, &block]);
+            }
+            (false, _) => return None,
         }
         Some(())
     }
@@ -265,7 +272,7 @@ mod tests {
     /// Templates in the manner of Qwen3.5 (the prompt opens the reasoning), Qwen3 (the model does) and
     /// DeepSeek-R1 (no answer shows reasoning), with the name of a call after a text of its own.
     fn templates() -> [String; 3] {
-        let call = "{% if m.tool_calls %}{% if m.content|trim %}\n{% endif %}<call>{{ m.tool_calls[0].function.name }}</call>{% endif %}";
+        let call = "{% if m.tool_calls %}{% if m.content|trim %}{{ '\n' }}{% endif %}<call>{{ m.tool_calls[0].function.name }}</call>{% endif %}";
         let last = "{% if m.role == 'assistant' and loop.last %}<think>\n{{ m.reasoning_content or '' }}\n</think>\n\n{% endif %}";
         let off = "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n";
         [
@@ -313,6 +320,8 @@ mod tests {
                 let after = prompt(source, messages.clone().into(), None, true);
                 assert!(after.starts_with(&before), "{number}: {before:?} {after:?}");
             }
+            // The last answer has its thinking in its text.
+            messages.truncate(7);
             let plain = prompt(source, messages.into(), None, false);
             assert!(!plain.contains("Hm."), "{plain}");
         }

@@ -65,7 +65,6 @@ impl TryFrom<RequestFields> for GenerateOptions {
             settings: fields.settings,
             logprobs: fields.logprobs,
             context_shift: fields.context_shift,
-            ..default
         })
     }
 }

@@ -21,6 +21,7 @@ pub trait ByteOps: Simd {
 
 /// Implements [`ByteOps`] by the functions of a module. `unsafe` stands in front of calls, as in
 /// [`simd`](super::simd::simd).
+#[cfg(not(target_arch = "aarch64"))]
 macro_rules! byte_ops {
     ($token:ty, $ops:path $(, $unsafe:tt)?) => {
         impl $crate::kernel::byte_ops::ByteOps for $token {
@@ -39,6 +40,7 @@ macro_rules! byte_ops {
         }
     };
 }
+#[cfg(not(target_arch = "aarch64"))]
 pub(super) use byte_ops;
 
 /// Adds the products of 16 rows × 4 columns with four activations.

@@ -54,7 +54,7 @@ pub fn streams<S: OneBitDot>(
 
 /// Multiplies a panel × some activation rows.
 #[inline(always)]
-pub fn one_panel<S: OneBitDot>(
+fn one_panel<S: OneBitDot>(
     args: &TernaryArgs<'_, S>,
     panel: usize,
     rows: Range<usize>,

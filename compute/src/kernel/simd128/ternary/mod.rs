@@ -101,7 +101,7 @@ fn one_bit_product<S: OneBitDot + Simd<Panel = Total>>(
     let mut buffers =
         lookup::LookupBuffers { offsets: decoded, narrow: shorts, exact, totals: floats };
     batch(&args, panels, least, y, &mut buffers, |panel, row, y| {
-        one_bit::one_panel(&args, panel, row..x.rows(), y);
+        one_bit::streams(&args, panel..panel + 1, row..x.rows(), y);
         x.rows() - row
     });
 }

@@ -8,6 +8,7 @@ use crate::stream::{CancelHandle, Completion, Stream};
 use crate::worker::{Client, Command, Submission};
 use crate::{EngineBuilder, Error, GenerateOptions};
 use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 #[cfg(feature = "grammar")]
 use std::sync::OnceLock;
@@ -219,6 +220,7 @@ impl Engine {
         let sampling = wrinklefree::decode::SamplingParams {
             logprobs: options.logprobs,
             constraint,
+            seed: options.sampling.seed.unwrap_or_else(drawn_seed),
             ..options.sampling.params(defaults)
         };
         let settings = options.settings.clone().or(settings.clone());
@@ -401,4 +403,9 @@ fn plain(tokens: Vec<u32>, options: &GenerateOptions) -> Result<ChatPrompt, Erro
         return Err(Error::PlainReasoning);
     }
     Ok(ChatPrompt { tokens, ..ChatPrompt::default() })
+}
+
+/// Returns an unpredictable seed.
+fn drawn_seed() -> u64 {
+    RandomState::new().hash_one(0)
 }

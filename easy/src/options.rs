@@ -20,7 +20,7 @@ use wrinklefree::settings::{Mode, Reasoning, Sampling, Settings};
 pub struct GenerateOptions {
     /// Maximum number of tokens to generate. `None` is 256, or as many as a hole takes.
     pub max_tokens: Option<usize>,
-    /// Sampling: temperature, filters, penalties, seed.
+    /// Sampling: temperature, filters, penalties, seed. Without a seed, each request draws its own.
     pub sampling: Sampling,
     /// Texts that end the output and are not part of it.
     pub stop: Vec<String>,
@@ -71,10 +71,10 @@ impl GenerateOptions {
         self
     }
 
-    /// Sets the seed. The same seed gives the same output.
+    /// Sets the seed. The same seed gives the same output. Without one, each request draws its own.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.sampling.seed = seed;
+        self.sampling.seed = Some(seed);
         self
     }
 

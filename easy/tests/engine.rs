@@ -2,6 +2,7 @@
 #![cfg(all(feature = "default-model", feature = "grammar"))]
 
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -117,6 +118,18 @@ fn a_stream_can_be_polled() {
     }
     assert!(stream.next_timeout(Duration::from_secs(60)).is_none());
     assert_eq!(text, engine.generate(PROMPT, &greedy(8)).expect("generates").text);
+}
+
+#[test]
+fn each_request_without_a_seed_draws_its_own() {
+    let engine = engine();
+    let warm = greedy(16).temperature(1.5);
+    let texts = |options: &GenerateOptions| -> BTreeSet<String> {
+        (0..5).map(|_| engine.generate(PROMPT, options).expect("generates").text).collect()
+    };
+    assert!(texts(&warm).len() > 1);
+    assert_eq!(texts(&warm.clone().seed(0)).len(), 1);
+    assert_eq!(texts(&greedy(16)).len(), 1, "nothing is drawn at temperature 0");
 }
 
 #[test]

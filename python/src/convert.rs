@@ -78,7 +78,7 @@ fn shown(value: &Bound<'_, PyAny>) -> String {
 /// `logit_bias` may be a dictionary.
 pub fn options(options: Option<&Bound<'_, PyDict>>) -> PyResult<GenerateOptions> {
     let Some(options) = options else { return Ok(GenerateOptions::default()) };
-    for name in ["stop", "logit_bias", "seed"] {
+    for name in ["stop", "logit_bias"] {
         let Some(value) = options.get_item(name)? else { continue };
         if value.is_none() {
             options.del_item(name)?;

@@ -161,6 +161,14 @@ def test_stop_texts_and_biases(engine: Engine) -> None:
         assert other.tokens != [first]
 
 
+def test_calls_without_a_seed_draw_their_own(engine: Engine) -> None:
+    def texts(seed: int | None) -> set[str]:
+        calls = (engine.generate(PROMPT, temperature=1.5, max_tokens=16, seed=seed) for _ in range(5))
+        return {call.text for call in calls}
+
+    assert len(texts(None)) > 1 and len(texts(7)) == 1
+
+
 def test_decode_modes_are_options(engine: Engine) -> None:
     plain = engine.generate(PROMPT, temperature=0, max_tokens=32, decode_mode="ar")
     drafted = engine.generate(PROMPT, temperature=0, max_tokens=32, decode_mode="verify")

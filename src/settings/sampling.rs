@@ -71,12 +71,13 @@ pub struct Sampling {
     #[cfg_attr(feature = "clap", arg(long, value_name = "ID=BIAS", value_parser = bias))]
     pub logit_bias: Vec<(u32, f32)>,
     /// Same seed, same output
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N", default_value_t = 0))]
-    pub seed: u64,
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", default_value = "0"))]
+    pub seed: Option<u64>,
 }
 
 impl Sampling {
-    /// Resolves the settings, with a model's recommendations for unset values.
+    /// Resolves the settings, with a model's recommendations for unset values. Without a seed it is 0: a shell
+    /// that wants another output each time draws one.
     pub fn params(&self, model: &GenerationDefaults) -> SamplingParams {
         let off = SamplingParams::default();
         let repetition = self.repetition_penalty.or(model.repetition_penalty);
@@ -100,7 +101,7 @@ impl Sampling {
             frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
             logit_bias: self.logit_bias.clone(),
-            seed: self.seed,
+            seed: self.seed.unwrap_or(off.seed),
             ..off
         }
     }

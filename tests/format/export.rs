@@ -201,6 +201,41 @@ fn golden_models_come_back_from_directories() {
 }
 
 /// A small BitNet whose scales are no f16.
+/// What the authors state, and nothing else, is stated in the other format too.
+#[test]
+fn sampling_defaults_come_back_as_they_are_and_nothing_stays_nothing() {
+    let mut families = vec![("bitnet", bitnet())];
+    families.push(("qwen35", Gguf::qwen35().load().expect("it loads")));
+    for (name, mut model) in families {
+        for (temperature, top_p, top_k, penalty) in [
+            (None, None, None, None),
+            (Some(0.0), None, None, None),
+            (Some(0.5), None, Some(7), None),
+            (None, Some(0.75), None, Some(1.25)),
+            (Some(1.0), Some(0.5), Some(0), Some(1.0)),
+        ] {
+            model.generation.temperature = temperature;
+            (model.generation.top_p, model.generation.top_k) = (top_p, top_k);
+            model.generation.repetition_penalty = penalty;
+            let want = model.generation.clone();
+            let gguf = through_gguf(&model, GgufOptions::default()).expect("written");
+            assert_eq!(gguf.generation, want, "{name}");
+            // A directory has no word for temperature 0 but that nothing is sampled.
+            let directory = through_hf(&gguf).expect("written").generation;
+            let temperature = temperature.filter(|&temperature| temperature > 0.0);
+            assert_eq!((directory.temperature, directory.top_p), (temperature, top_p), "{name}");
+            assert_eq!((directory.top_k, directory.repetition_penalty), (top_k, penalty));
+        }
+    }
+    let mut greedy = bitnet();
+    greedy.generation.temperature = Some(0.0);
+    let directory = HfDirectory::new(&greedy, None).expect("written");
+    let files = directory.files();
+    let (_, config) = files.iter().find(|(n, _)| *n == "generation_config.json").expect("there");
+    let config: serde_json::Value = serde_json::from_slice(config).expect("JSON");
+    assert_eq!((&config["do_sample"], config.get("temperature")), (&false.into(), None));
+}
+
 fn bitnet() -> Checkpoint {
     let mut model = Gguf::model("bitnet-b1.58", 256, 35, |rng, rows, cols| {
         codec::TQ2_0.encode(&rng.ternary(rows, cols, None).with_scale(0.5).unwrap()).unwrap()

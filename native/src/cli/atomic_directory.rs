@@ -1,9 +1,9 @@
 //! Directories that appear completely or not at all.
 
-use crate::cli::atomic_file::{builder, resolved};
-use crate::cli::{signals, system};
+use crate::cli::atomic_file::{builder, locked, resolved};
+use crate::cli::system;
 use anyhow::{Context, bail, ensure};
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -11,6 +11,7 @@ use tempfile::TempDir;
 /// called. After [`signals::watch`] that holds for Ctrl-C as well.
 pub struct DraftDirectory {
     directory: TempDir,
+    _lock: Option<File>,
     target: PathBuf,
 }
 
@@ -37,9 +38,9 @@ impl DraftDirectory {
         let (target, parent) = resolved(target);
         let mut builder = builder();
         system::with_common_mode(&mut builder, true);
-        let directory = signals::temporary(|| builder.tempdir_in(&parent), TempDir::path)
+        let (directory, lock) = locked(&parent, || builder.tempdir_in(&parent), TempDir::path)
             .with_context(|| format!("cannot write in {}", parent.display()))?;
-        Ok(Self { directory, target })
+        Ok(Self { directory, _lock: lock, target })
     }
 
     /// The current path of the directory.
@@ -50,7 +51,7 @@ impl DraftDirectory {
     /// Moves the directory to its destination. A directory that is there stays until the new one has its
     /// name, and comes back if it does not get it.
     pub fn keep(self) -> anyhow::Result<()> {
-        let Self { directory, target } = self;
+        let Self { directory, target, _lock } = self;
         let old = directory.path().with_extension("old");
         let replaces = target.exists();
         if replaces {

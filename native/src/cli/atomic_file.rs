@@ -1,7 +1,8 @@
 //! Files that appear completely or not at all.
 
-use crate::cli::{signals, system};
+use crate::cli::{out, signals, system};
 use anyhow::{Context, bail};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -10,6 +11,7 @@ use tempfile::NamedTempFile;
 /// After [`signals::watch`] that holds for Ctrl-C as well.
 pub struct Draft {
     file: BufWriter<NamedTempFile>,
+    _lock: Option<File>,
     target: PathBuf,
     overwrite: bool,
 }
@@ -24,11 +26,64 @@ pub fn resolved(target: &Path) -> (PathBuf, PathBuf) {
     (target, parent)
 }
 
+/// Beginning and end of the names of temporary files and directories.
+const PREFIX: &str = ".wf-run-";
+const SUFFIX: &str = ".tmp";
+/// Attempts to make a temporary file that no other process removes before it is locked.
+const ATTEMPTS: usize = 16;
+
 /// Starts the description of a temporary file or directory.
 pub fn builder() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".wf-run-").suffix(".tmp");
+    builder.prefix(PREFIX).suffix(SUFFIX);
     builder
+}
+
+/// Makes a temporary file or directory in `folder`, with a lock that tells other processes that it is in use.
+/// First it removes those that ended processes have left there.
+pub fn locked<T>(
+    folder: &Path,
+    make: impl Fn() -> io::Result<T>,
+    path: impl Fn(&T) -> &Path,
+) -> io::Result<(T, Option<File>)> {
+    remove_left(folder);
+    for _ in 0..ATTEMPTS {
+        let made = signals::temporary(&make, &path)?;
+        let lock = lock(path(&made), File::lock);
+        // Another process may have taken it for one that was left.
+        if path(&made).exists() {
+            return Ok((made, lock));
+        }
+    }
+    Err(io::Error::other("other programs remove its temporary files"))
+}
+
+/// Locks a file or directory; `None` where the system or the file system has no such locks.
+fn lock<E>(path: &Path, how: impl FnOnce(&File) -> Result<(), E>) -> Option<File> {
+    // A lock of Windows would keep this process from reading the file again.
+    let file = File::open(path).ok().filter(|_| cfg!(unix))?;
+    how(&file).is_ok().then_some(file)
+}
+
+/// Removes the temporary files and directories in a folder that no process holds: those of programs that were
+/// killed.
+fn remove_left(folder: &Path) {
+    for entry in folder.read_dir().into_iter().flatten().flatten() {
+        let (name, path) = (entry.file_name(), entry.path());
+        let name = name.to_string_lossy();
+        let random = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
+        let ours = random.is_some_and(|random| random.bytes().all(|c| c.is_ascii_alphanumeric()));
+        let Ok(kind) = entry.file_type() else { continue };
+        if !ours || kind.is_symlink() {
+            continue;
+        }
+        let Some(_lock) = lock(&path, File::try_lock) else { continue };
+        let removed =
+            if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        if removed.is_ok() {
+            out::note(format_args!("removed {}, which a killed program left", path.display()));
+        }
+    }
 }
 
 impl Draft {
@@ -47,9 +102,9 @@ impl Draft {
         let (target, parent) = resolved(target);
         let mut builder = builder();
         system::with_common_mode(&mut builder, false);
-        let file = signals::temporary(|| builder.tempfile_in(&parent), NamedTempFile::path)
+        let (file, lock) = locked(&parent, || builder.tempfile_in(&parent), NamedTempFile::path)
             .with_context(|| format!("cannot write in {}", parent.display()))?;
-        Ok(Self { file: BufWriter::new(file), target, overwrite })
+        Ok(Self { file: BufWriter::new(file), _lock: lock, target, overwrite })
     }
 
     /// Flushes the buffer and returns the current path of the file.

@@ -34,6 +34,50 @@ impl SilentHub {
     }
 }
 
+/// A killed program cannot remove its unfinished file: the next one in the folder does, and leaves those of
+/// programs that run.
+#[test]
+fn what_a_killed_program_left_is_removed_by_the_next() {
+    let (hub, outputs) = (SilentHub::start(), tempfile::tempdir().expect("a directory"));
+    let model = SilentHub::MODEL;
+    let output = outputs.path().join("out");
+    let output = output.to_str().expect("UTF-8");
+    let packed = ["convert", model, output];
+    let directory = ["convert", model, output, "--to", "hf"];
+    let start = |args: &[&str], files: usize| {
+        let child = hub.environment(&mut wf_run(args)).spawn().expect("starts");
+        let start = Instant::now();
+        while names(outputs.path()).len() < files {
+            assert!(start.elapsed() < Duration::from_secs(60), "no draft appears");
+            sleep(Duration::from_millis(5));
+        }
+        child
+    };
+    for args in [&packed[..], &directory] {
+        let mut killed = start(args, 1);
+        kill(&killed, "-KILL");
+        killed.wait().expect("ends");
+        let left = names(outputs.path());
+        assert!(left.len() == 1 && left[0].starts_with(".wf-run-"), "{left:?}");
+        std::fs::write(outputs.path().join(".wf-run-of mine.tmp"), "mine").expect("written");
+        let one = start(args, 2);
+        let begin = Instant::now();
+        while names(outputs.path()).contains(&left[0]) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{left:?} stays");
+            sleep(Duration::from_millis(5));
+        }
+        let two = start(args, 3);
+        sleep(Duration::from_millis(300));
+        assert_eq!(names(outputs.path()).len(), 3, "those of both programs, and mine");
+        for child in [one, two] {
+            kill(&child, "-INT");
+            child.wait_with_output().expect("ends");
+        }
+        assert_eq!(names(outputs.path()), [".wf-run-of mine.tmp"]);
+        std::fs::remove_file(outputs.path().join(".wf-run-of mine.tmp")).expect("deleted");
+    }
+}
+
 #[test]
 fn signals_remove_unfinished_files() {
     let (hub, outputs) = (SilentHub::start(), tempfile::tempdir().expect("a directory"));

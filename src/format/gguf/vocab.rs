@@ -1,6 +1,7 @@
 //! Reads `tokenizer.*` metadata: vocabulary, chat template and special ids.
 
 use super::meta::{MetaValue, Metadata};
+use super::write::SAMPLING_STATED;
 use crate::format::{
     Architecture, GenerationDefaults, GgufVocab, LoadError, Spec, TextParts, Vocabulary,
 };
@@ -79,7 +80,9 @@ pub(super) fn generation(
     spec: &Spec,
 ) -> Result<GenerationDefaults, LoadError> {
     // As shipped by the authors; GGUF files seldom have the keys.
+    let stated = meta.bool(SAMPLING_STATED)?.unwrap_or(false);
     let (temperature, top_p, top_k, repetition_penalty) = match spec.architecture {
+        _ if stated => (None, None, None, None),
         Architecture::Qwen35 => (Some(1.0), Some(0.95), Some(20), None),
         // Those of Hy-MT2.
         Architecture::HunyuanDense => (Some(0.7), Some(0.6), Some(20), Some(1.05)),

@@ -72,6 +72,7 @@ impl ChatSettings {
         old.frequency_penalty = new.frequency_penalty.or(old.frequency_penalty);
         old.presence_penalty = new.presence_penalty.or(old.presence_penalty);
         old.logit_bias.extend(new.logit_bias);
+        // The option has a default, so its value says nothing where another setting is changed.
         if name == "seed" {
             old.seed = new.seed;
         }
@@ -82,7 +83,7 @@ impl ChatSettings {
 
     /// Takes other random numbers from now on.
     pub fn next_seed(&mut self) {
-        self.sampling.seed = self.sampling.seed.wrapping_add(1);
+        self.sampling.seed = Some(self.sampling.seed.unwrap_or(0).wrapping_add(1));
     }
 
     /// Returns the parameters of sampling, with the recommendations of the model's authors.
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_setting_changes_and_others_stay() {
-        let sampling = Sampling { temperature: Some(0.5), seed: 7, ..Sampling::default() };
+        let sampling = Sampling { temperature: Some(0.5), seed: Some(7), ..Sampling::default() };
         let most = NonZeroUsize::new(9).expect("not 0");
         let mut settings =
             ChatSettings::new((sampling, DryArgs::default()), GenerationDefaults::default(), most);

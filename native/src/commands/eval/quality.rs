@@ -128,8 +128,10 @@ fn samples<'a>(
     let temperature = args.sampling.temperature.or(Some(TEMPERATURE));
     let sampling = Sampling { temperature, ..args.sampling.clone() };
     let again = (0..args.samples.get()).flat_map(|_| stories.iter().copied());
-    let with = |(prompt, seed)| (prompt, Sampling { seed, ..sampling.clone() }.params(defaults));
-    again.zip(args.sampling.seed..).map(with).collect()
+    let with = |(prompt, seed)| {
+        (prompt, Sampling { seed: Some(seed), ..sampling.clone() }.params(defaults))
+    };
+    again.zip(args.sampling.seed.unwrap_or(0)..).map(with).collect()
 }
 
 /// The lines of the table, where the user lists none.

@@ -6,7 +6,7 @@ mod metadata;
 mod rotation;
 mod text;
 
-pub(super) use metadata::{ACTIVATIONS, DLM, TRAINING};
+pub(super) use metadata::{ACTIVATIONS, DLM, SAMPLING_STATED, TRAINING};
 pub use text::GgufTokenizer;
 
 use super::types::GgmlType;

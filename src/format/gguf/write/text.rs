@@ -1,6 +1,7 @@
 //! `tokenizer.*`: vocabulary, chat templates and special ids; and the authors' sampling parameters.
 
 use super::container::MetaWriter;
+use super::metadata::SAMPLING_STATED;
 use crate::format::gguf::vocab::{HUGGING_FACE, NO_VOCABULARY, key};
 use crate::format::{Architecture, GenerationDefaults, GgufVocab, TextParts};
 
@@ -101,25 +102,26 @@ fn put_ids(
     }
 }
 
-/// Adds the authors' sampling parameters. Where a family has some that a file need not state, those that
-/// are off are stated.
+/// Adds the authors' sampling parameters. Where a family has some that its files need not state, the file says
+/// that no others are meant.
 pub(super) fn put_sampling(
     meta: &mut MetaWriter,
     generation: &GenerationDefaults,
     architecture: Architecture,
 ) {
-    let hunyuan = architecture == Architecture::HunyuanDense;
-    let implied = hunyuan || architecture == Architecture::Qwen35;
-    for (name, value, off) in [
-        ("temp", generation.temperature, Some(0.0)),
-        ("top_p", generation.top_p, Some(1.0)),
-        ("penalty_repeat", generation.repetition_penalty, hunyuan.then_some(1.0)),
+    for (name, value) in [
+        ("temp", generation.temperature),
+        ("top_p", generation.top_p),
+        ("penalty_repeat", generation.repetition_penalty),
     ] {
-        if let Some(value) = value.or(off.filter(|_| implied)) {
+        if let Some(value) = value {
             meta.float(&format!("general.sampling.{name}"), value);
         }
     }
-    if let Some(k) = generation.top_k.or(implied.then_some(0)) {
+    if let Some(k) = generation.top_k {
         meta.integer("general.sampling.top_k", i32::try_from(k).unwrap_or(i32::MAX));
+    }
+    if matches!(architecture, Architecture::HunyuanDense | Architecture::Qwen35) {
+        meta.bool(SAMPLING_STATED, true);
     }
 }

@@ -198,8 +198,9 @@ pub(super) fn generation(defaults: &GenerationDefaults) -> Value {
     };
     put("bos_token_id", defaults.bos.map(Into::into));
     put("eos_token_id", ids(&defaults.eos));
-    put("do_sample", defaults.temperature.map(|_| true.into()));
-    put("temperature", defaults.temperature.map(shortest));
+    // `transformers` refuses to sample at temperature 0, and has another name for taking the most likely token.
+    put("do_sample", defaults.temperature.map(|temperature| (temperature > 0.0).into()));
+    put("temperature", defaults.temperature.filter(|&t| t > 0.0).map(shortest));
     put("top_p", defaults.top_p.map(shortest));
     put("top_k", defaults.top_k.map(Into::into));
     put("repetition_penalty", defaults.repetition_penalty.map(shortest));

@@ -70,7 +70,7 @@ impl GenerationOptions {
             frequency_penalty: self.frequency_penalty.or(own.frequency_penalty),
             presence_penalty: self.presence_penalty.or(own.presence_penalty),
             logit_bias: self.biases()?,
-            seed: self.seed.map_or_else(ids::random, i64::cast_unsigned),
+            seed: Some(self.seed.map_or_else(ids::random, i64::cast_unsigned)),
         };
         let mut params = SamplingParams {
             logprobs,

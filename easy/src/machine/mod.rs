@@ -3,9 +3,11 @@
 pub mod cores;
 mod limits;
 mod memory;
+mod paths;
 mod threads;
 
 pub use memory::{
     LimitedBy, MemoryLeft, free_memory, free_swap, memory_left, peak_memory, resident_memory,
 };
+pub use paths::located;
 pub use threads::{MachineError, Threads, all_cores, available, kernels, native, runtime};

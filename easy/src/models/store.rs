@@ -5,6 +5,7 @@ use super::Progress;
 use super::hub::cache::{Repository, names_below};
 use super::hub::{self, HubId, Place};
 use super::model_files::{Wanted, select};
+use crate::machine;
 use anyhow::{Context, bail, ensure};
 use std::collections::BTreeMap;
 use std::fs;
@@ -182,7 +183,7 @@ impl Store {
     pub fn add(&self, path: &Path, name: &str) -> anyhow::Result<PathBuf> {
         check_name(name)?;
         let shown = path.display();
-        let path = located(path).with_context(|| format!("cannot find {shown}"))?;
+        let path = machine::located(path).with_context(|| format!("cannot find {shown}"))?;
         let id = path.to_str().with_context(|| format!("{shown} is not UTF-8: rename it"))?;
         ensure!(
             model_at(&path).is_some(),
@@ -326,15 +327,6 @@ fn model_at(path: &Path) -> Option<StoredModel> {
         return only.map(|model| StoredModel { file: None, ..model });
     }
     of_file(id, path)
-}
-
-/// Returns the absolute path without links, in the form that users know.
-fn located(path: &Path) -> io::Result<PathBuf> {
-    // Windows' own canonical form (`\\?\C:\…`) is not what other programs accept.
-    if cfg!(windows) {
-        return path.metadata().and_then(|_| std::path::absolute(path));
-    }
-    path.canonicalize()
 }
 
 /// Checks a short name: it must not look like a path or a hub id.

@@ -60,8 +60,7 @@ pub fn locked<T>(
 
 /// Locks a file or directory; `None` where the system or the file system has no such locks.
 fn lock<E>(path: &Path, how: impl FnOnce(&File) -> Result<(), E>) -> Option<File> {
-    // A lock of Windows would keep this process from reading the file again.
-    let file = File::open(path).ok().filter(|_| cfg!(unix))?;
+    let file = File::open(path).ok().filter(|_| system::locked_files_are_readable())?;
     how(&file).is_ok().then_some(file)
 }
 

@@ -54,6 +54,12 @@ pub fn with_common_mode(builder: &mut tempfile::Builder<'_, '_>, is_directory: b
     let _ = (builder, mode);
 }
 
+/// Returns true if a file that this process has locked can be read through another handle: on Windows it
+/// cannot.
+pub fn locked_files_are_readable() -> bool {
+    cfg!(unix)
+}
+
 /// Returns this program's file, also after it has been replaced.
 pub fn program() -> io::Result<PathBuf> {
     match cfg!(target_os = "linux") {

@@ -10,7 +10,7 @@ const COLUMNS: usize = 80;
 const AROUND: usize = 8;
 
 /// Flags that few users need: `-h` only counts them.
-const RARE: [&str; 24] = [
+const RARE: [&str; 25] = [
     "activation_sparsity",
     "allow_control_tokens",
     "block_attention",
@@ -27,6 +27,7 @@ const RARE: [&str; 24] = [
     "logit_shift",
     "mask_token_id",
     "presence_penalty",
+    "preserve_thinking",
     "reasoning_effort",
     "row_cost",
     "selector",

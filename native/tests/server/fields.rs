@@ -332,7 +332,6 @@ fn unknown_fields_are_named_and_known_ones_are_refused() {
         reply.head.contains("x-ignored-fields: ab:xxx") && !reply.head.contains(&"x".repeat(70))
     );
     for (path, field, value) in [
-        ("/v1/chat/completions", "allowed_token_ids", json!([1])),
         ("/v1/chat/completions", "use_beam_search", json!(true)),
         ("/v1/chat/completions", "chat_template", json!("x")),
         ("/v1/chat/completions", "skip_special_tokens", json!(false)),

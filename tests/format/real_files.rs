@@ -479,7 +479,7 @@ fn a_number_means_what_its_bytes_say() {
         })
     };
     for (id, t, kind) in [
-        (41, codec::Q1_0, "ternary/g128"),
+        (41, codec::Q1_0, "ternary/one-bit/g128"),
         (42, codec::Q2_0, "ternary/g64"),
         (42, codec::PQ2_0, "ternary/g128"),
         (42, codec::STQ1_0, "ternary/g256"),

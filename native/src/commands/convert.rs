@@ -66,7 +66,7 @@ pub struct Args {
     /// a scale per row: without this option such a head becomes f16 there.
     #[arg(long, value_enum)]
     head: Option<Head>,
-    /// Ternary weights in a packed file [default: one-bit where no weight is zero, else tight]
+    /// Ternary weights [default: the narrowest that fits]
     ///
     /// `tight` holds three weights in five bits. `two-bit` is a fifth larger, and every CPU and browser reads
     /// it in place; the tight layout costs those without AVX-512 VBMI memory of their own. `one-bit` holds

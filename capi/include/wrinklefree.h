@@ -240,7 +240,7 @@ enum wf_status wf_submit_tokens(const struct wf_engine *engine,
 
 // Answers a conversation with the model's chat template. `messages` is a JSON array:
 // `[{"role": "user", "content": "Hello!"}]`. The options also have enable_thinking, thinking_budget
-// (tokens), reasoning_effort and chat_template_kwargs. The rest is as for wf_submit.
+// (tokens), reasoning_effort, preserve_thinking and chat_template_kwargs. The rest is as for wf_submit.
 //
 // Requirements:
 // `messages` is a NUL-terminated string, and `options` is one or NULL.

@@ -1,5 +1,5 @@
 //! Measures the forward pass at the width of BitNet b1.58 2B-4T (four of its layers, a small vocabulary), and
-//! its overhead beside the products: `cargo bench --bench forward`.
+//! its overhead compared with the products: `cargo bench --bench forward`.
 //!
 //! The last lines alternate each pass with its matrix products alone, in one process and on one thread, and
 //! print the ratio of their times.

@@ -1,5 +1,5 @@
 //! Measures attention to a long context: `cargo bench --bench kv -- bandwidth` prints the bytes of keys and
-//! values per second that each type is read at, beside the machine's read bandwidth, on one thread and on
+//! values per second that each type is read at, compared with the machine's read bandwidth, on one thread and on
 //! two. `cargo bench --bench kv -- types` compares the types with bf16, and the time to write a token. What
 //! is compared alternates in one process.
 //!
@@ -113,7 +113,7 @@ fn seconds(f: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Prints the bandwidth of one type and shape beside that of reading.
+/// Prints the bandwidth of one type and shape compared with that of reading.
 fn bandwidth(k: &Kernels, (group, head_dim): (usize, usize), dtype: KvType, context: usize) {
     let mut noise = Noise(7);
     let layout = PageLayout { head_dim, keys: dtype, values: dtype };

@@ -1,4 +1,4 @@
-//! Measures the bytes of weights per second that each kernel reads for one token, beside the machine's read
+//! Measures the bytes of weights per second that each kernel reads for one token, compared with the machine's read
 //! bandwidth, on one thread and on two: `cargo bench --bench stream`. The forms alternate in one process.
 //!
 //! All forms have the same size, far more than a cache holds. Each is read twice in a row, so that none has

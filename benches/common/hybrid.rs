@@ -70,7 +70,7 @@ pub fn tiled() -> Spec {
 pub enum Kind {
     /// f32, for comparisons with exact arithmetic.
     Exact,
-    /// Ternary with a scale per 32 columns, and what such models have beside it.
+    /// Ternary with a scale per 32 columns, and what such models have next to it.
     Ternary,
 }
 

@@ -71,7 +71,7 @@ class Program:
     hybrid: bool = False
     """True if it is measured on hybrid models, false if on the others."""
     depth: tuple = ()
-    """Options of a test behind other tokens, the last of which takes their number; empty if it has
+    """Options of a test after other tokens, the last of which takes their number; empty if it has
     no such tests."""
 
     def fits(self, case):

@@ -45,7 +45,7 @@ class Cache:
 
     @torch.no_grad()
     def forward(self, ids, causal: bool, keep: bool):
-        """Logits [T, vocab] behind what is kept, for tokens that see each other or look back."""
+        """Logits [T, vocab] after what is kept, for tokens that see each other or look back."""
         model, past, count = self.model, len(self), len(ids)
         self.passes += 1
         place = torch.arange(past, past + count)

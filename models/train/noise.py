@@ -32,7 +32,7 @@ class Answers:
 
 
 def answers(rows: torch.Tensor) -> Answers:
-    """Finds the answers: the tokens behind each <|bot|>, to <|eos|>."""
+    """Finds the answers: the tokens after each <|bot|>, to <|eos|>."""
     place = torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
     opens = (rows == BOT) | (rows == USER) | (rows == BOS)
     last = torch.where(opens, place, 0).cummax(1).values

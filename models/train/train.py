@@ -137,7 +137,7 @@ def step(state: State, compiled, rows, preset: Preset, stage: Stage, speller) ->
 
 
 def adopt(tokenizer: Path, work: Path):
-    """Takes over the tokenizer beside a checkpoint: the text's generator may have changed since."""
+    """Takes over the tokenizer next to a checkpoint: the text's generator may have changed since."""
     work.mkdir(parents=True, exist_ok=True)
     if tokenizer.exists() and not (work / tokenizer.name).exists():
         shutil.copy(tokenizer, work)

@@ -1,4 +1,4 @@
-//! Streams beside a long prompt: how long they wait between tokens, and what chunking by time costs.
+//! Streams next to a long prompt: how long they wait between tokens, and what chunking by time costs.
 //!
 //! `cargo bench -p wf-run --bench beside` measures streams of a model with the shape of BitNet b1.58 2B
 //! beside a prompt of 8,000 tokens, without a target and with one of 250 ms. Arguments behind `--`:

@@ -1,7 +1,7 @@
 //! Loading a packed model of the size of BitNet b1.58 2B-4T, with a tokenizer of its size, as
 //! `wf-run generate` does, warm and in every form: `cargo bench -p wf-run --bench load`.
 //!
-//! Writes 1.6 GB of random weights to temporary files. Two bars, and NO beside what misses one: the
+//! Writes 1.6 GB of random weights to temporary files. Two bars, and NO next to what misses one: the
 //! slowest run takes a second, and memory is at most the model, as it stands in the end, its keys and
 //! values, and 200 MB.
 

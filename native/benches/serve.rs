@@ -1,5 +1,5 @@
 //! Load on `wf-run serve` over loopback: how throughput grows with the number of streams, how long
-//! clients wait, and what HTTP and scheduling cost beside the forward pass.
+//! clients wait, and what HTTP and scheduling cost compared with the forward pass.
 //!
 //! `cargo bench -p wf-run --bench serve` uses the model inside the program; arguments behind `--`
 //! go to `wf-run serve`.
@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Tokens of an answer, and of a long one: what a request costs beside its tokens counts less there.
+/// Tokens of an answer, and of a long one: what a request costs compared with its tokens counts less there.
 const TOKENS: usize = 96;
 const LONG: usize = 384;
 /// Streams at the same time.

@@ -27,7 +27,7 @@ impl Floats {
     }
 }
 
-/// Returns a `numpy.ndarray` of `float32` upon the memory of `values`.
+/// Returns a `numpy.ndarray` of `float32` on the memory of `values`.
 pub fn array(py: Python<'_>, mut values: Vec<f32>) -> PyResult<Bound<'_, PyAny>> {
     let numpy = py.import("numpy").map_err(|cause| {
         let message = "vectors are NumPy arrays: install it (pip install numpy)";

@@ -1,4 +1,4 @@
-//! The Python module `wrinklefree._native`, which `wrinklefree` re-exports. It is a thin layer upon
+//! The Python module `wrinklefree._native`, which `wrinklefree` re-exports. It is a thin layer on
 //! `wrinklefree-easy`: it converts values, releases the GIL, and lets Ctrl-C end what waits.
 
 mod convert;

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 /// Rule for the pages that a row reads, of those that its attention mask shows.
 ///
-/// Except with `Window`, a row always reads its own page, the one before it and those behind it (of its
+/// Except with `Window`, a row always reads its own page, the one before it and those after it (of its
 /// block). It also reads the first page, which gets much attention whatever it holds (attention sinks,
 /// arXiv 2309.17453).
 ///

@@ -50,7 +50,7 @@ impl Drafter {
         }
     }
 
-    /// Cost of drafting one token, beside passes of the model, relative to a pass of one row.
+    /// Cost of drafting one token, next to passes of the model, relative to a pass of one row.
     pub(super) fn token_cost(&self) -> f32 {
         match *self {
             Self::Mtp { cost, .. } => cost,
@@ -80,7 +80,7 @@ impl Drafter {
         }
     }
 
-    /// Returns the rows that predict `slots` masked slots behind one known token.
+    /// Returns the rows that predict `slots` masked slots after one known token.
     pub(super) fn rows(&self, slots: usize) -> std::ops::Range<usize> {
         match self {
             Self::Denoise { shift: false, .. } => 1..slots + 1,

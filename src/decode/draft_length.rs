@@ -74,7 +74,7 @@ impl DraftLength {
         if drafted == 0 {
             return;
         }
-        // Tokens behind the first wrong one were not checked.
+        // Tokens after the first wrong one were not checked.
         self.right = MEMORY * self.right + accepted as f32;
         self.checked = MEMORY * self.checked + drafted.min(accepted + 1) as f32;
         if !self.probe {

@@ -48,7 +48,7 @@ pub struct StepOutcome {
     pub scored: Vec<Sampled>,
     /// The embedding of the prompt, if the request asks for one and it is complete.
     pub embedding: Option<Vec<f32>>,
-    /// The logits of the token behind the prompt, if the request asks for them and they are complete.
+    /// The logits of the token after the prompt, if the request asks for them and they are complete.
     pub logits: Option<Vec<f32>>,
     /// Tokens that became final, in order.
     pub tokens: Vec<Sampled>,
@@ -110,7 +110,7 @@ pub enum DecodeMode {
     Diffusion(DiffusionParams),
     /// Computes an embedding instead of generating text. See [`PromptDecoder`].
     Embed(Pooling),
-    /// Computes the logits of the token behind the prompt instead of generating text, for programs that
+    /// Computes the logits of the token after the prompt instead of generating text, for programs that
     /// sample themselves. The prefix cache makes the next call with a longer prompt cheap.
     Logits,
 }

@@ -1,4 +1,4 @@
-//! Requests that read a prompt and generate nothing: embeddings, and the logits behind it.
+//! Requests that read a prompt and generate nothing: embeddings, and the logits after it.
 
 use super::{Decoder, FinishReason, Output, RowRequest, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
@@ -13,7 +13,7 @@ pub enum Pooling {
     Last,
 }
 
-/// Reads one prompt, and gives its embedding or the logits of the token behind it.
+/// Reads one prompt, and gives its embedding or the logits of the token after it.
 pub struct PromptDecoder {
     tokens: Vec<u32>,
     /// `None`: logits.

@@ -97,7 +97,7 @@ pub struct Sampler {
     end_tokens: Vec<u32>,
     /// Number of tokens accepted so far.
     position: u64,
-    /// Limit of Mirostat for the next token, and behind the last token that was drawn.
+    /// Limit of Mirostat for the next token, and after the last token that was drawn.
     limit: f64,
     next_limit: f64,
     /// Logits after penalties and grammar.

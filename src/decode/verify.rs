@@ -4,7 +4,7 @@
 //! Every token is sampled from the logits of the autoregressive path, in order and with the random
 //! number of its position. The draft only decides how many rows of the pass are of use. So the output is
 //! that of [`Autoregressive`], token for token, at any temperature. This needs a forward pass that gives
-//! a row the same bits whatever rows are beside it.
+//! a row the same bits whatever rows are next to it.
 
 use super::draft::Drafter;
 use super::draft_length::DraftLength;
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct Verify {
     ar: Autoregressive,
     drafter: Drafter,
-    /// Tokens of the next pass: the last known token, and the draft behind it. While the model drafts,
+    /// Tokens of the next pass: the last known token, and the draft after it. While the model drafts,
     /// the draft is MASK tokens. Empty while the text is being read.
     input: Vec<u32>,
     /// Rows of a drafting pass that predict the masked slots.
@@ -27,7 +27,7 @@ pub struct Verify {
     drafting: bool,
     /// Number of tokens that the last verifying pass made final.
     settled: usize,
-    /// Rows behind the last settled token, which the grammar has to judge first.
+    /// Rows after the last settled token, which the grammar has to judge first.
     held: Option<HeldLogits>,
     draft_length: DraftLength,
     /// Cost of one more row, relative to a pass of one row.
@@ -67,7 +67,7 @@ impl Verify {
     }
 
     /// Accepts the drafted tokens up to the first one that differs from the sampled token, and this
-    /// sampled token. `logits` are the rows behind the settled tokens. Stops where the grammar is due.
+    /// sampled token. `logits` are the rows after the settled tokens. Stops where the grammar is due.
     fn verify(&mut self, logits: Logits<'_>, outcome: &mut StepOutcome) {
         for row in 0..logits.len() {
             self.ar.extend(logits.row(row), outcome);

@@ -1,9 +1,9 @@
 //! Drafts by the model's block for multi-token prediction.
 //!
 //! The block reads each position's token and the hidden state before it. The states of a pass wait here
-//! until the tokens behind them are known: the block then reads all accepted positions at once, and
-//! drafts behind the last one. It does not read the last positions of a text that ends, is cancelled or
-//! preempted, nor states that are unknown behind a cached prefix; these only make drafts worse.
+//! until the tokens after them are known: the block then reads all accepted positions at once, and
+//! drafts after the last one. It does not read the last positions of a text that ends, is cancelled or
+//! preempted, nor states that are unknown after a cached prefix; these only make drafts worse.
 
 use super::schedule::{Running, Scheduler, most_rows};
 use crate::batch_types::{AttentionMask, LogitRows};

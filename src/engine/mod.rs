@@ -4,7 +4,7 @@
 //! [polls](Engine::poll) the events. A step is one forward pass over the rows of all sequences that are
 //! due. The engine has no thread, clock, file or socket; these belong to the caller.
 //!
-//! The output of a request does not depend on the requests beside it.
+//! The output of a request does not depend on the requests next to it.
 
 mod drafts;
 mod request;
@@ -227,7 +227,7 @@ impl Engine {
         self.scheduler.resume(id);
     }
 
-    /// Sets the maximum number of rows of prompts in a pass beside sequences that decode; at least 1. So a
+    /// Sets the maximum number of rows of prompts in a pass next to sequences that decode; at least 1. So a
     /// caller with a clock bounds the time that these sequences wait. Passes without them are not limited.
     pub fn set_prompt_rows(&mut self, rows: usize) {
         self.scheduler.prompt_rows = rows.max(1);

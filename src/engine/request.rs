@@ -28,7 +28,7 @@ pub struct Request {
     /// Decoding algorithm.
     pub mode: DecodeMode,
     /// Number of first tokens to keep when prompt and output have filled the context. The older half of
-    /// the other tokens is dropped, and the output continues behind the rest, which is computed again as
+    /// the other tokens is dropped, and the output continues after the rest, which is computed again as
     /// if it were the prompt. `None` ends the output instead.
     pub context_shift: Option<usize>,
     /// Number of first tokens of the prompt that later prompts probably begin with: a chat without the
@@ -250,7 +250,7 @@ pub enum EventKind {
     Scored(Vec<Sampled>),
     /// The embedding of the prompt, `[hidden_size]`, a vector of length 1. Only `Finished` follows.
     Embedded(Vec<f32>),
-    /// The logits of the token behind the prompt, `[vocab_size]`. Only `Finished` follows.
+    /// The logits of the token after the prompt, `[vocab_size]`. Only `Finished` follows.
     Logits(Vec<f32>),
     /// A token is final.
     Token {

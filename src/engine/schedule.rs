@@ -33,7 +33,7 @@ pub(super) struct Scheduler {
     events: VecDeque<Event>,
     /// Number of preemptions so far.
     preempted: u64,
-    /// Maximum number of rows of prompts in a pass beside sequences that decode.
+    /// Maximum number of rows of prompts in a pass next to sequences that decode.
     pub prompt_rows: usize,
 }
 
@@ -154,7 +154,7 @@ impl Scheduler {
     ///
     /// Sequences without rows in the last steps come first, the longest wait before the others; then
     /// those that decode, then prompts, both by age. A pass gives logits or hidden states: the kind that
-    /// the first sequence in this order needs that does not wait for its grammar. Beside sequences that
+    /// the first sequence in this order needs that does not wait for its grammar. Next to sequences that
     /// decode, prompts have few rows.
     pub fn schedule(&mut self, pool: &KvPool) -> StepPlan<'_> {
         let mut left = self.config.max_batch_tokens.max(1);

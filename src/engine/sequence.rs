@@ -45,7 +45,7 @@ pub(super) struct Sequence {
     eos: Vec<u32>,
     /// Number of next tokens that no stop string may end.
     unstoppable: usize,
-    /// `None` without a tokenizer, or behind a stop string.
+    /// `None` without a tokenizer, or after a stop string.
     detokenizer: Option<Detokenizer>,
     stops: StopStrings,
 }
@@ -55,7 +55,7 @@ pub(super) struct Sequence {
 struct ContextShift {
     /// Number of first tokens that stay.
     keep: usize,
-    /// Number of tokens that may follow behind the current context.
+    /// Number of tokens that may follow after the current context.
     left: usize,
 }
 
@@ -166,7 +166,7 @@ impl Sequence {
         outcome.committed
     }
 
-    /// Drops the older part of a text that has filled its context, and continues behind the rest.
+    /// Drops the older part of a text that has filled its context, and continues after the rest.
     pub fn shift_context(&mut self, context: usize) {
         let Some(shift) = &mut self.shift else { return };
         let text = shifted(self.decoder.tokens(), shift.keep);
@@ -183,7 +183,7 @@ impl Sequence {
             let (text, stopped) = self.show(&sampled);
             events.push_back(self.event(EventKind::Token { sampled, text }));
             if stopped.is_some() {
-                // Text behind a stop string is not part of the output.
+                // Text after a stop string is not part of the output.
                 self.detokenizer = None;
                 self.stopped = stopped;
                 return;

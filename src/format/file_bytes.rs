@@ -48,7 +48,7 @@ impl FileBytes {
     /// The bytes of a range: a view where one segment holds them all, otherwise a copy.
     ///
     /// # Panics
-    /// When the range ends behind the file.
+    /// When the range ends after the file.
     pub fn slice(&self, range: Range<usize>) -> Bytes {
         assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {}", self.len());
         let first = self.0.partition_point(|segment| segment.end <= range.start);

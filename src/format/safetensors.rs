@@ -100,7 +100,7 @@ pub(super) fn parse(file: &File) -> Result<Contents, LoadError> {
     Ok(Contents { index, metadata: header.metadata })
 }
 
-/// Reads the header; also returns the offset of the data behind it.
+/// Reads the header; also returns the offset of the data after it.
 fn header(file: &File) -> Result<(Header, usize), LoadError> {
     let (name, bytes) = (&file.name, &file.bytes);
     let truncated = |want: String| {

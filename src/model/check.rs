@@ -70,7 +70,7 @@ pub(super) fn check(spec: &Spec, weights: &Weights) -> Result<(), ModelError> {
     }
 }
 
-/// Checks the block that drafts tokens: its layer is the one behind all layers.
+/// Checks the block that drafts tokens: its layer is the one after all layers.
 fn mtp(spec: &Spec, w: &MtpWeights) -> Result<(), ModelError> {
     let (vocab, hidden) = (spec.vocab_size, spec.hidden_size);
     linear("mtp input", &w.input, hidden, 2 * hidden)?;

@@ -1,7 +1,7 @@
 //! The block for multi-token prediction (MTP): drafts tokens from the model's hidden states.
 //!
 //! The row of position p reads the token there and the final hidden state before it, and predicts the
-//! token behind it. Where that state is not known yet, because the token itself is a draft, the block's
+//! token after it. Where that state is not known yet, because the token itself is a draft, the block's
 //! own output takes its place. Keys and values of the block are a layer of the same pages.
 
 use super::forward::{Ending, Pass};
@@ -16,7 +16,7 @@ use crate::par::Chunks;
 /// The result of [`Model::draft`] for the rows that were asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Drafts<'w> {
-    /// Logits of the token behind each row, `[rows][vocab_size]`.
+    /// Logits of the token after each row, `[rows][vocab_size]`.
     pub logits: Logits<'w>,
     /// Output of the block before the head, `[rows][hidden_size]`: stands for the hidden state of the
     /// row's position.

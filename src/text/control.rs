@@ -45,7 +45,7 @@ impl Prompt {
     /// Returns the first `end` bytes of the prompt, which must end between characters.
     ///
     /// # Panics
-    /// If `end` is behind the text or inside a character.
+    /// If `end` is after the text or inside a character.
     #[must_use]
     pub fn truncated(mut self, end: usize) -> Self {
         assert!(self.text.is_char_boundary(end), "{end} is no place between characters");

@@ -29,7 +29,7 @@ const NAMES: [&str; 23] = [
     "[EOS]",                 // Kimi K2
     "<end_of_utterance>",    // SmolVLM
     "<｜end▁of▁sentence｜>", // DeepSeek
-    "<|fim_pad|>",           // Qwen Coder: behind a text that was filled in
+    "<|fim_pad|>",           // Qwen Coder: after a text that was filled in
     "<|repo_name|>",         // Qwen Coder: begins another repository
     "<|file_sep|>",          // Qwen Coder: begins another file
 ];

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct TextOptions {
     /// True if control tokens that stand in messages act as such; else they are text there.
     pub allow_control_tokens: bool,
-    /// Tokens that end a text beside those of the model's files and those that are known by name: exact
+    /// Tokens that end a text in addition to those of the model's files and those that are known by name: exact
     /// names, or ids.
     pub stop_tokens: Vec<String>,
     /// Name of a known chat template, or Jinja, instead of the template of the model's files.

@@ -25,7 +25,7 @@ pub enum ReasoningStart {
     Closed,
     /// The output may begin with the opening marker.
     Optional,
-    /// The prompt ends behind the opening marker: the output begins inside the reasoning.
+    /// The prompt ends after the opening marker: the output begins inside the reasoning.
     Open,
 }
 
@@ -37,7 +37,7 @@ impl ReasoningMarkers {
         MARKERS.into_iter().find(written)
     }
 
-    /// Returns where the output behind a rendered prompt has its reasoning.
+    /// Returns where the output after a rendered prompt has its reasoning.
     #[must_use]
     pub fn start(&self, prompt: &str) -> ReasoningStart {
         let end = prompt.trim_end();
@@ -65,7 +65,7 @@ enum State {
     /// Nothing but white space so far, and an opening marker may come.
     Start,
     Reasoning,
-    /// Behind the closing marker: line breaks are dropped.
+    /// After the closing marker: line breaks are dropped.
     Gap,
     Answer,
 }

@@ -35,7 +35,7 @@ pub struct ScopedText {
 /// Searches a stream of text for stop strings, which end the text.
 ///
 /// Text is held back only while it may be the start of a stop string. The stop string that is complete
-/// first wins; of two that end together, the longer one. The stop string and everything behind it are
+/// first wins; of two that end together, the longer one. The stop string and everything after it are
 /// dropped. The result does not depend on how the text is split into chunks.
 ///
 /// ```

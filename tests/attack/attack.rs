@@ -1,4 +1,4 @@
-//! One hostile client beside honest streams: what the honest ones notice, and what is left afterwards.
+//! One hostile client next to honest streams: what the honest ones notice, and what is left afterwards.
 //!
 //! `WF_ATTACK_SECONDS` sets the duration of the attack (30), `WF_ATTACK_SEED` the seed (1), and
 //! `WF_ATTACK_GAP_MS` how much longer than without it a gap between two tokens may be (250).
@@ -113,7 +113,7 @@ fn a_hostile_client_beside_honest_streams() {
     println!("| honest streams | answers | tokens | 99 % of gaps | largest gap |");
     println!("| --- | --- | --- | --- | --- |");
     println!("| alone | {before} |");
-    println!("| beside the attack | {during} |");
+    println!("| next to the attack | {during} |");
     println!(
         "| memory | idle {idle:.0} MiB | peak {:+.0} MiB | afterwards {growth:+.0} MiB, heap {:+.0} MiB |",
         peak - idle,

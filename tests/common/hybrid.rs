@@ -86,7 +86,7 @@ impl Gguf {
         g
     }
 
-    /// Adds a block for multi-token prediction behind four layers, which has everything of its own if `own`
+    /// Adds a block for multi-token prediction after four layers, which has everything of its own if `own`
     /// is true.
     pub fn with_mtp(mut self, own: bool) -> Self {
         let mut rng = Rng(23);

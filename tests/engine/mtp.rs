@@ -42,7 +42,7 @@ fn span<'a>(seq: KvSeq, start: usize, tokens: &'a [u32], logits: LogitRows<'a>) 
     Span { seq, start, tokens, attention_mask: AttentionMask::Causal, logits }
 }
 
-/// The trunk's hidden states behind zeros for the position before the text, in two passes, and the logits
+/// The trunk's hidden states after zeros for the position before the text, in two passes, and the logits
 /// of some rows.
 fn trunk(
     model: &Model,
@@ -72,7 +72,7 @@ fn drafts_are_those_of_the_formula() {
         let states = reference::hidden(&spec, &weights, &text);
         let mut before = [&[vec![0.0; size]], &states[..text.len() - 1]].concat();
         let want = reference::drafts(&spec, &weights, &text, &before);
-        // A draft behind a draft reads the block's own output.
+        // A draft after a draft reads the block's own output.
         let longer = [&text[..], &[7]].concat();
         before.push(want[text.len() - 1].0.clone());
         let second = reference::drafts(&spec, &weights, &longer, &before).pop().unwrap();

@@ -1,4 +1,4 @@
-//! Rows of prompts beside sequences that decode.
+//! Rows of prompts next to sequences that decode.
 
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step};
 use wrinklefree::kernel::Kernels;

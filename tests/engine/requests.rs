@@ -416,7 +416,7 @@ fn preempted_sequences_continue_where_they_were() {
     assert!(tally.preempted > 100, "{} preemptions", tally.preempted);
 }
 
-/// States go back behind rejected drafts, continue from snapshots, and are computed again after a
+/// States go back after rejected drafts, continue from snapshots, and are computed again after a
 /// preemption: nothing of it changes a bit.
 #[test]
 fn recurrent_states_change_nothing() {

@@ -90,7 +90,7 @@ fn xtc_removes_the_top_choices_but_the_last() {
     assert!((share - 0.5).abs() < 0.05, "{share}");
 }
 
-/// Samples by definition: returns the tokens that may come and the limit behind each of them.
+/// Samples by definition: returns the tokens that may come and the limit after each of them.
 fn mirostat(settings: Mirostat, logits: &[f32], limit: f64) -> BTreeMap<u32, f64> {
     let p = softmax(logits);
     let mut order: Vec<usize> = (0..p.len()).collect();
@@ -168,7 +168,7 @@ proptest! {
     }
 }
 
-/// Returns the penalty of each of 6 tokens behind a text, by comparing all places.
+/// Returns the penalty of each of 6 tokens after a text, by comparing all places.
 fn penalties(dry: &Dry, text: &[u32]) -> [f64; 6] {
     let text = &text[text.len().saturating_sub(dry.window)..];
     let n = text.len();

@@ -34,7 +34,7 @@ def cosine(a, b):
 
 def load(path):
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
-    # An embedding beside packed matrices keeps the type of its file otherwise.
+    # An embedding next to packed matrices keeps the type of its file otherwise.
     for parameter in model.parameters():
         parameter.data = parameter.data.float() if parameter.is_floating_point() else parameter.data
     return model

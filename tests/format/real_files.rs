@@ -47,7 +47,7 @@ fn split(model: &Gguf, count: usize) -> Vec<File> {
         .collect()
 }
 
-/// A vision encoder as it lies beside models.
+/// A vision encoder as it lies next to models.
 fn mmproj() -> File {
     let mut g = Gguf { version: 3, meta: Vec::new(), tensors: Vec::new() };
     g.set("general.architecture", meta_text("clip"));

@@ -48,7 +48,7 @@ THREE = dict(h=128, ff=384, nh=2, nkv=1, hd=64, nk=2, nv=6, dk=64, dv=64, layers
 # A rotation: block, signs, version; `grouped` = gdn_v_grouped, `table` = rotated embeddings.
 ROT = dict(signs="explicit", version=1, grouped=False, table=False)
 VARIANTS = {
-    # Directories. `tied`: which of the two flags says so; `extra`: mtp.* and model.visual.* beside the text model.
+    # Directories. `tied`: which of the two flags says so; `extra`: mtp.* and model.visual.* next to the text model.
     "flat-f32-tied": dict(size=EQUAL, dtype="f32", tied="flat"),
     "flat-bf16": dict(size=THRICE, dtype="bf16"),
     "flat-f16-tied": dict(size=WIDE, dtype="f16", tied="flat"),

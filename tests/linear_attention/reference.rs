@@ -13,7 +13,7 @@ pub fn logits(spec: &Spec, w: &Weights, tokens: &[u32]) -> Vec<f64> {
     hidden(spec, w, tokens).iter().flat_map(|x| head(w, x)).collect()
 }
 
-/// Hidden states of all positions behind the final norm.
+/// Hidden states of all positions after the final norm.
 pub fn hidden(spec: &Spec, w: &Weights, tokens: &[u32]) -> Vec<Vec<f64>> {
     let mut x: Vec<Vec<f64>> = tokens.iter().map(|&token| embedding(w, token)).collect();
     w.layers.iter().for_each(|l| layer(spec, l, &mut x));

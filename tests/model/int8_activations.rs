@@ -40,7 +40,7 @@ fn balanced(rows: usize, cols: usize, noise: &mut Noise) -> Linear {
     Linear::new(Matrix::Ternary(weight), None)
 }
 
-/// A model whose feed-forward layers read a group of large inputs beside small ones.
+/// A model whose feed-forward layers read a group of large inputs next to small ones.
 fn uneven() -> Model {
     let spec = Spec { hidden_size: 512, intermediate_size: 640, ..crate::hybrid::plain() };
     let mut weights = crate::hybrid::weights(&spec, Kind::Ternary, false, 5);

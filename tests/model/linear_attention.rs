@@ -1,5 +1,5 @@
 //! Hybrid models: a row's logits have the same bits however a prompt is cut, in any batch, on any number
-//! of threads and behind rejected drafts; and they are those of the formulas in f64. Runs on every
+//! of threads and after rejected drafts; and they are those of the formulas in f64. Runs on every
 //! instruction set of this machine.
 
 use crate::batching::{bits, in_batches};

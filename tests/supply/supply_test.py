@@ -1,4 +1,4 @@
-"""Tests of the scripts beside it."""
+"""Tests of the scripts next to it."""
 
 import json
 import re

@@ -41,7 +41,7 @@ export interface ChatCompletionParams {
   logit_bias?: Record<string, number> | null;
   /** Reports the log-probability of each token. */
   logprobs?: boolean | null;
-  /** Number of most likely tokens to report beside each token, with `logprobs`. */
+  /** Number of most likely tokens to report next to each token, with `logprobs`. */
   top_logprobs?: number | null;
   /** See {@link GenerateOptions.seed}. */
   seed?: number | null;
@@ -127,7 +127,7 @@ export interface ChatCompletionChunk extends Envelope<"chat.completion.chunk"> {
   }[];
   /** Token counts in the last chunk, if `stream_options.include_usage` is set. */
   usage?: ChatUsage | null;
-  /** Times of the answer, beside `usage`. */
+  /** Times of the answer, next to `usage`. */
   timings?: ChatTimings;
 }
 

@@ -93,7 +93,7 @@ export interface LoadOptions {
    */
   mtp?: boolean;
   /**
-   * Tokens that end a text, by exact name or id, beside those of the model's files and those that are
+   * Tokens that end a text, by exact name or id, in addition to those of the model's files and those that are
    * known by name.
    */
   stopTokens?: readonly string[];
@@ -148,7 +148,7 @@ export interface GenerateOptions {
   logitBias?: Readonly<Record<number, number>>;
   /** Random seed. The same seed gives the same text; the default differs on every call. */
   seed?: number;
-  /** Number of most likely tokens to report with log-probabilities beside each token. */
+  /** Number of most likely tokens to report with log-probabilities next to each token. */
   logprobs?: number;
   /** Strings, or a string, that end the answer; they are not part of it. */
   stop?: string | readonly string[];

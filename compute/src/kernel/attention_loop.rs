@@ -2,7 +2,7 @@
 //!
 //! An instruction set supplies the operations on one page ([`PageOps`]). A page is read once for all
 //! rows of a block, so a long sequence is read once for the whole block. A row's result does not
-//! depend on the rows beside it.
+//! depend on the rows next to it.
 
 use super::{Attention, KvCodec, KvType, PAGE, PageCodes, PageElements};
 use crate::par::{Columns, Scratch};

@@ -1,7 +1,7 @@
 //! Attention in parts of the keys.
 //!
 //! A row's keys are cut at fixed positions. Each part has a softmax of its own, and the results are merged
-//! in order. So a result does not depend on who computes which part, nor on the rows beside it, while
+//! in order. So a result does not depend on who computes which part, nor on the rows next to it, while
 //! workers can share the keys of a long text.
 
 use super::{Attention, Kernels, PAGE, exp};

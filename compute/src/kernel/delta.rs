@@ -4,7 +4,7 @@
 //! e^g and weight β computes S ← e^g·S, n = β·(v − Sᵀk), S ← S + k·nᵀ, o = Sᵀq.
 //!
 //! Positions are computed in chunks of [`PAGE`]. The kept S is that of the chunk's beginning; the keys,
-//! corrected values n and sums of decays G of the chunk's positions are kept beside it:
+//! corrected values n and sums of decays G of the chunk's positions are kept next to it:
 //!
 //! - n_i = β_i·(v_i − e^{G_i}·Sᵀk_i − Σ_{j<i} e^{G_i−G_j}·(k_i·k_j)·n_j)
 //! - o_i = e^{G_i}·Sᵀq_i + Σ_{j≤i} e^{G_i−G_j}·(q_i·k_j)·n_j
@@ -153,7 +153,7 @@ impl<'a> State<'a> {
 
 /// Buffers of a chunk's rows.
 struct Buffers<'a> {
-    /// Query, key and values behind the convolution, `[rows][channels]`.
+    /// Query, key and values after the convolution, `[rows][channels]`.
     mixed: &'a mut [f32],
     /// Key, then query of each row, `[rows][2][key_width]`.
     vectors: &'a mut [f32],

@@ -1,5 +1,5 @@
 //! Float × f32. Each output has [`SUMS`] partial sums for every batch size, so a row's result does not
-//! depend on the rows beside it.
+//! depend on the rows next to it.
 
 use super::simd::Simd;
 use crate::matrix::{FloatMatrix, FloatType};

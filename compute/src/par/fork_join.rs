@@ -94,7 +94,7 @@ impl Parker {
 }
 
 impl ForkJoin {
-    /// Fork-join with this number of workers beside the calling thread.
+    /// Fork-join with this number of workers next to the calling thread.
     pub fn new(workers: usize) -> Self {
         Self {
             state: AtomicU64::default(),

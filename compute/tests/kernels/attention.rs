@@ -276,7 +276,7 @@ pub fn stored_numbers_are_the_nearest() {
             let share = f64::from([0.0, 0.5, noise.float().abs()][round % 3]);
             let x = (f64::from(numbers[at]) * (1.0 - share) + f64::from(numbers[at + 1]) * share)
                 as f32;
-            // The largest number beside it makes the scale 1.
+            // The largest number next to it makes the scale 1.
             let mut codes = AlignedVec::<u8>::zeroed(2 * dtype.size());
             let scale = (codec.write_value)(&[x, -largest], &mut codes, 0);
             assert_eq!(scale, 1.0, "{dtype:?}: {largest}");

@@ -170,7 +170,7 @@ pub fn linear_attention_is_the_recurrence() {
     }
 }
 
-/// A text that is cut at any place, continued from a snapshot, or computed again behind rejected rows, has
+/// A text that is cut at any place, continued from a snapshot, or computed again after rejected rows, has
 /// the same bits.
 pub fn linear_attention_does_not_depend_on_cuts() {
     let mut noise = Noise(17);

@@ -6,7 +6,7 @@ use wrinklefree_compute::kernel::Kernels;
 use wrinklefree_compute::matrix::{GroupScales, Scales, TernaryMatrix};
 use wrinklefree_compute::ternary::{Layout, one_bit::GROUP};
 
-/// Rows and columns: spans of all sizes, alone and behind each other. The last but one has more panels
+/// Rows and columns: spans of all sizes, alone and one after the other. The last but one has more panels
 /// than share a table.
 const SHAPES: [(usize, usize); 9] = [
     (1, 128),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use std::time::SystemTime;
 use wrinklefree::text::{ChatTemplate, Date, Message, Prompt, RenderOptions, TextError};
 
-/// Inputs of a template beside messages.
+/// Inputs of a template next to messages.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
     /// Tools that the model may call, in the form of OpenAI's API.
@@ -34,7 +34,7 @@ pub fn render_bare<M: Serialize>(
     render_with(template, messages, inputs, false)
 }
 
-/// Cuts a prompt behind the text of its last message, so that the model continues it. `None` if the
+/// Cuts a prompt after the text of its last message, so that the model continues it. `None` if the
 /// prompt does not have the text.
 pub fn open_end(prompt: Prompt, last: &str) -> Option<Prompt> {
     let text = last.trim();

@@ -2,7 +2,7 @@
 
 use anyhow::{bail, ensure};
 
-/// Files that the loader reads beside the weights; the first one is required.
+/// Files that the loader reads next to the weights; the first one is required.
 pub const SIDE_FILES: [&str; 9] = [
     "config.json",
     "tokenizer.json",

@@ -33,7 +33,7 @@ pub struct OpenOptions {
     /// True to load the block for multi-token prediction, if the model has one:
     /// [`Settings::may_use_mtp`](wrinklefree::settings::Settings::may_use_mtp).
     pub mtp: bool,
-    /// Tokens that end a text beside those of the model's files and those that are known by name: exact
+    /// Tokens that end a text in addition to those of the model's files and those that are known by name: exact
     /// names, or ids.
     pub stop_tokens: Vec<String>,
     /// Chat template instead of that of the model's files: a known name, a file, or Jinja.
@@ -143,7 +143,7 @@ impl ActivationBits {
 
 impl OpenOptions {
     /// Prepares a model that is in memory already, such as a synthetic one, for `runtime`. Returns
-    /// warnings about options that have no effect beside it.
+    /// warnings about options that have no effect next to it.
     pub fn prepare(&self, model: Model, runtime: &Runtime) -> (Model, Vec<String>) {
         self.prepare_from(model, &Files::new(Vec::new()), runtime)
     }

@@ -132,7 +132,7 @@ fn from_hub(model: &str, _: &str, _: Placement, _: &mut dyn Progress) -> Result<
     Err(OpenError::NotFound { model: model.into(), hub })
 }
 
-/// Opens a file: a whole model, or a part of one together with the files beside it.
+/// Opens a file: a whole model, or a part of one together with the files next to it.
 fn file(path: &Path, placement: Placement) -> anyhow::Result<Source> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let split = model_files::is_split(&name);

@@ -19,7 +19,7 @@ pub enum Kind {
     Generate,
 }
 
-/// A number of tokens behind a context.
+/// A number of tokens after a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
     /// Prompt or generation.

@@ -87,7 +87,7 @@ impl<'a> Probe<'a> {
         KvPool::bytes(self.model.spec(), pages, self.kv.config()) as u64
     }
 
-    /// Seconds of a pass of one token behind the text, and behind nothing.
+    /// Seconds of a pass of one token after the text, and after nothing.
     pub fn sample(&mut self) -> [f64; 2] {
         let (position, token) = self.last;
         [(self.deep, position), (self.shallow, 0)].map(|(seq, start)| {

@@ -76,7 +76,7 @@ impl<'a> Scorer<'a> {
         Ok(())
     }
 
-    /// Adds the losses of a window's masked tokens, for each share in [`MASKED`]: each block behind
+    /// Adds the losses of a window's masked tokens, for each share in [`MASKED`]: each block after
     /// its clean predecessors, with the same slots masked every time. What a block's predecessors
     /// predict already (its first token where logits are shifted) is not masked, as in decoding.
     pub fn masked(

@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn accepted_tokens_are_those_beyond_the_own_one() {
         let answer = Answer { tokens: Vec::new(), text: String::new() };
-        // Three tokens accepted and one added, five times, behind the first one.
+        // Three tokens accepted and one added, five times, after the first one.
         let run = Run {
             answers: vec![answer],
             tokens: 21,

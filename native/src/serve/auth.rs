@@ -29,7 +29,7 @@ struct NumberedKey {
 pub struct NamedKey {
     /// The key.
     pub key: String,
-    /// The comment behind it in the key file.
+    /// The comment after it in the key file.
     pub name: Option<String>,
 }
 
@@ -103,7 +103,7 @@ impl ApiKeys {
     }
 }
 
-/// Splits a line of a key file into the key and the comment behind it.
+/// Splits a line of a key file into the key and the comment after it.
 fn split_comment(line: &str) -> (&str, &str) {
     let line = line.trim_start();
     let ends = [" #", "\t#"].iter().filter_map(|mark| line.find(mark));

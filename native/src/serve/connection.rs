@@ -51,7 +51,7 @@ struct Connection {
     had_request: AtomicBool,
     /// Answers that are being sent.
     answers: Answers,
-    /// True if interim responses can be sent beside HTTP's own bytes.
+    /// True if interim responses can be sent next to HTTP's own bytes.
     plain: bool,
 }
 

@@ -177,7 +177,7 @@ enum Limited {
     Pass,
     /// It is the last one with text.
     End,
-    /// It comes behind the end.
+    /// It comes after the end.
     Drop,
 }
 

@@ -1,4 +1,4 @@
-//! Chooses how many rows of prompts a pass may have, so that the streams beside them do not wait longer
+//! Chooses how many rows of prompts a pass may have, so that the streams next to them do not wait longer
 //! than a target.
 
 use std::time::Duration;

@@ -50,13 +50,13 @@ pub struct EngineLimits {
     pub kv: KvConfig,
     /// Maximum number of rows per forward pass.
     pub rows: usize,
-    /// Longest time between two tokens of a stream that prompts beside it should cause; zero for any.
+    /// Longest time between two tokens of a stream that prompts next to it should cause; zero for any.
     pub token_time: Duration,
     /// Share cached prefixes between prompts.
     pub radix_cache: bool,
 }
 
-/// Bytes beside its weights without which no model is loaded: a short KV cache and buffers.
+/// Bytes next to its weights without which no model is loaded: a short KV cache and buffers.
 const LEAST_ROOM: u64 = 8 << 20;
 
 impl EngineLimits {

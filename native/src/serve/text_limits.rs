@@ -16,7 +16,7 @@ pub struct TextLimits {
 #[derive(Clone, Copy, Debug)]
 pub struct LimitedText {
     limits: TextLimits,
-    /// Indentation of the current line; `None` in the first line and behind an indentation.
+    /// Indentation of the current line; `None` in the first line and after an indentation.
     indent: Option<usize>,
 }
 

@@ -147,7 +147,7 @@ fn a_server_answers_500_and_goes_on() {
     let texts = json!({"input": [GOOD, BAD]});
     assert_eq!(post("/v1/embeddings", &texts).is(500).json()["error"]["code"], "model_error");
 
-    // Beside a request that fails, another one gets the answer that it gets alone.
+    // Next to a request that fails, another one gets the answer that it gets alone.
     std::thread::scope(|scope| {
         let bad = scope.spawn(|| post("/v1/completions", &completion(BAD)).is(500));
         for _ in 0..5 {

@@ -95,7 +95,7 @@ fn arguments(command: &[&str], folder: &str) -> Vec<String> {
     let more: Vec<String> = match command {
         ["generate"] => ["Hello", "-n", "1"].map(Into::into).into(),
         ["chat"] | ["inspect"] => Vec::new(),
-        // These end with an error that names a missing file, behind the warnings.
+        // These end with an error that names a missing file, after the warnings.
         ["convert"] => vec!["/no/model".into(), format!("{folder}/out")],
         ["compare"] => ["/no/model", "/no/model"].map(Into::into).into(),
         ["logits"] => {

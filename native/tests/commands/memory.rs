@@ -1,4 +1,4 @@
-//! Peak memory of loading: the weights in their final form, and little beside them.
+//! Peak memory of loading: the weights in their final form, and little next to them.
 
 #[path = "../../../benches/common/mod.rs"]
 mod bench;
@@ -16,10 +16,10 @@ use wrinklefree::ternary::Layout;
 
 const DEFAULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
 
-/// Allowance beside the weights: buffers, parts being loaded, huge pages that are not full.
+/// Allowance next to the weights: buffers, parts being loaded, huge pages that are not full.
 const BESIDE: u64 = 24 << 20;
 
-/// Allowance of an idle server beside weights and tokenizer.
+/// Allowance of an idle server next to weights and tokenizer.
 const IDLE: u64 = 100_000_000;
 
 /// 48 MiB of ternary weights in two bits and more, which is when layouts are measured, and 45 of head.

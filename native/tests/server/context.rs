@@ -71,7 +71,7 @@ fn texts_go_past_the_context_where_they_shift() {
     assert_ne!(tokens(&other), tokens(&shifted));
     assert_eq!(tokens(&story("90", &["--context-shift"])), tokens(&plain), "there is room");
 
-    // A stop text that begins before a shift and ends behind it.
+    // A stop text that begins before a shift and ends after it.
     let text =
         |ids: usize| story(&ids.to_string(), &["-c", "48", "--context-shift"])["text"].clone();
     let (before, after) = (text(36), text(40));
@@ -152,7 +152,7 @@ fn the_server_warns_once_about_the_trained_length() {
     assert!(!server.ended().ends(0, &[]).stderr.contains("trained for"));
 }
 
-/// A model with recurrent states continues a chat where it kept them: behind the messages, and not behind
+/// A model with recurrent states continues a chat where it kept them: after the messages, and not after
 /// the generation prompt, which templates replace. Another chat with the same beginning finds that too.
 #[test]
 fn the_second_turn_of_a_hybrid_reads_only_what_is_new() {

@@ -151,7 +151,7 @@ fn best_effort_says_whether_the_answer_matches() {
     assert!(answer["choices"][0].get("schema_validation").is_none());
 }
 
-/// Two requests of eight outputs whose parser has thousands of items in each step: a stream beside them
+/// Two requests of eight outputs whose parser has thousands of items in each step: a stream next to them
 /// goes on.
 #[test]
 fn expensive_steps_do_not_stall_a_stream() {

@@ -17,7 +17,7 @@ const TEMPLATES: [(&str, &str); 2] = [
     ("fox", "{% for m in messages %}<|bos|><|user|>{{ m.content }}<|bot|>{% endfor %}"),
     ("owl", "{% for m in messages %}{{ m.content }} Once upon a time{% endfor %}"),
 ];
-/// Memory for one of them beside its KV cache, not for two.
+/// Memory for one of them next to its KV cache, not for two.
 const ONE: &str = "32M";
 
 /// Writes both models to a folder.

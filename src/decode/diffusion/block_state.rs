@@ -26,7 +26,7 @@ pub struct BlockState {
     /// Number of first slots that are final and have been output.
     shown: usize,
     /// Tokens of the first slots as they were when their keys and values were computed; later slots
-    /// were computed behind other tokens.
+    /// were computed after other tokens.
     cached: Vec<u32>,
     /// The current sub-block, and the number of passes over it so far.
     scope: Range<usize>,
@@ -64,7 +64,7 @@ impl BlockState {
     }
 
     /// Starts a block whose first tokens are `known`. With a `suffix`, only the `hole` slots before it
-    /// are decoded; the slots behind it stay MASK.
+    /// are decoded; the slots after it stay MASK.
     pub fn open(&mut self, known: &[u32], (hole, suffix): (usize, &[u32])) {
         self.tokens.fill(self.mask);
         self.tokens[..known.len()].copy_from_slice(known);

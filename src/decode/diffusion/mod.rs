@@ -8,7 +8,7 @@
 //! with the next block's first pass ([`Commit`]).
 //!
 //! With a [suffix](DiffusionParams::suffix) the output fills the hole before it, within one block. The
-//! slots behind the suffix are MASK tokens, as in any block that is not finished.
+//! slots after the suffix are MASK tokens, as in any block that is not finished.
 //!
 //! Differences from the reference: the whole prompt is kept, output ends exactly at `max_tokens`, every
 //! token follows the sampling parameters, and MASK is output only if the logits allow nothing else. With
@@ -137,7 +137,7 @@ impl BlockDiffusion {
         this
     }
 
-    /// Starts the next block: with the tail of the prompt, or behind an uncommitted block.
+    /// Starts the next block: with the tail of the prompt, or after an uncommitted block.
     fn open(&mut self) {
         let rest = &self.text[self.prefill_end..];
         let hole = (self.max_tokens, &self.params.suffix[..]);
@@ -224,7 +224,7 @@ impl BlockDiffusion {
         self.rows.extend(self.block.rows().iter().map(|row| front + row));
     }
 
-    /// Commits final tokens up to `end`. Behind the last of them it starts the next block, with its first
+    /// Commits final tokens up to `end`. After the last of them it starts the next block, with its first
     /// token if `logits` predict it.
     fn advance(&mut self, end: usize, logits: Logits<'_>, outcome: &mut StepOutcome) {
         self.committed = end;

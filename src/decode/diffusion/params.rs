@@ -25,7 +25,7 @@ pub struct DiffusionParams {
     pub sub_cache: bool,
     /// Pass that computes the final keys and values of a finished block.
     pub commit: Commit,
-    /// Tokens behind the output: the output fills the hole between prompt and suffix. Hole and suffix
+    /// Tokens after the output: the output fills the hole between prompt and suffix. Hole and suffix
     /// stand in the block in which the prompt ends, so all of its slots see both sides. Only with
     /// [`Inside::Bidirectional`].
     pub suffix: Vec<u32>,
@@ -114,7 +114,7 @@ pub enum DiffusionError {
     Hole {
         /// Number of tokens to generate.
         hole: usize,
-        /// Number of tokens behind them.
+        /// Number of tokens after them.
         suffix: usize,
         /// Number of positions in a block.
         block: usize,
@@ -192,13 +192,13 @@ impl DiffusionParams {
         }
     }
 
-    /// Returns the number of slots behind a prompt of so many tokens that hole and suffix may take.
+    /// Returns the number of slots after a prompt of so many tokens that hole and suffix may take.
     #[must_use]
     pub fn hole_slots(&self, prompt: usize) -> usize {
         self.block - prompt % self.block
     }
 
-    /// Checks that the hole of `max_tokens` tokens and the suffix fit the block behind a prompt of so
+    /// Checks that the hole of `max_tokens` tokens and the suffix fit the block after a prompt of so
     /// many tokens. The parameters must have passed [`check`](Self::check).
     ///
     /// # Errors

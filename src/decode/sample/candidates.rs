@@ -24,7 +24,7 @@ pub(super) struct Candidates {
 const NUCLEUS: usize = 128;
 
 impl Candidates {
-    /// Draws a token with two `random` numbers in [0, 1). Also returns the limit of Mirostat behind it.
+    /// Draws a token with two `random` numbers in [0, 1). Also returns the limit of Mirostat after it.
     pub(super) fn draw(
         &mut self,
         logits: &[f32],

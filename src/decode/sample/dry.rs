@@ -59,7 +59,7 @@ impl Dry {
         penalty.min(f64::from(f32::MAX)) as f32
     }
 
-    /// Number of tokens behind the last breaker.
+    /// Number of tokens after the last breaker.
     fn unbroken(&self, text: &[u32]) -> usize {
         let ends = |length: &usize| {
             let before = &text[..text.len() - length];

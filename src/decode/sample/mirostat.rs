@@ -37,7 +37,7 @@ impl Mirostat {
         2.0 * f64::from(self.target)
     }
 
-    /// Returns the limit behind a token with this share of the kept weights.
+    /// Returns the limit after a token with this share of the kept weights.
     pub(super) fn next_limit(&self, limit: f64, share: f64) -> f64 {
         limit - f64::from(self.rate) * (surprise(share) - f64::from(self.target))
     }

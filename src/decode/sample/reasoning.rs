@@ -105,7 +105,7 @@ fn goes_on(rest: &[u8]) -> bool {
     rest.iter().any(|&byte| byte != b'\n')
 }
 
-/// Lets a model reason freely before the output that another constraint describes. Behind a number of
+/// Lets a model reason freely before the output that another constraint describes. After a number of
 /// tokens it closes the reasoning, and the model answers.
 ///
 /// ```
@@ -148,7 +148,7 @@ enum Phase {
     Start,
     /// The token of this index of the opening marker comes next.
     Opening(usize),
-    /// Inside the reasoning, behind so many of its tokens.
+    /// Inside the reasoning, after so many of its tokens.
     Reasoning(usize),
     /// The token of this index among the closing tokens comes next.
     Closing(usize),
@@ -195,7 +195,7 @@ impl ReasoningConstraint {
         self.accepted[from..].iter().map(|(token, _)| token).eq(close)
     }
 
-    /// The phase behind the last accepted token, which came in `phase`.
+    /// The phase after the last accepted token, which came in `phase`.
     fn after(&self, phase: Phase) -> Phase {
         match phase {
             Phase::Start if self.free_texts().is_some() => self.after_free_start(),

@@ -5,7 +5,7 @@ use super::RowOrder;
 use crate::ternary::expect_bytes;
 use crate::ternary::{LayoutError, Scales, TernaryMatrix};
 
-/// Bytes behind the blocks: the scale, then padding.
+/// Bytes after the blocks: the scale, then padding.
 pub const I2S_TRAILER: usize = 32;
 const WEIGHTS: usize = 128;
 const BYTES: usize = 32;

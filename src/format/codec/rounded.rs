@@ -39,7 +39,7 @@ pub const Q4_1: RoundedBlockFormat = RoundedBlockFormat {
     },
 };
 
-/// 32 weights in 24 bytes: as Q4_1, with a fifth bit of each value in four bytes behind the offset.
+/// 32 weights in 24 bytes: as Q4_1, with a fifth bit of each value in four bytes after the offset.
 pub const Q5_1: RoundedBlockFormat = RoundedBlockFormat {
     name: "Q5_1",
     weights: 32,

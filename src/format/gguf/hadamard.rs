@@ -210,7 +210,7 @@ impl Declaration<'_> {
         }
     }
 
-    /// Names of the folded matrices of a model of `layers` blocks. Names of blocks behind them, which
+    /// Names of the folded matrices of a model of `layers` blocks. Names of blocks after them, which
     /// draft tokens, are left out.
     fn folded(&self, layers: usize) -> Result<BTreeSet<String>, LoadError> {
         let key = "weight_names";

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// Reads a GGUF file, or the parts of a split one. Vision encoders (`mmproj`) beside it are left out.
+/// Reads a GGUF file, or the parts of a split one. Vision encoders (`mmproj`) next to it are left out.
 pub(in crate::format) fn load(
     files: Vec<File>,
     options: LoadOptions,

@@ -8,7 +8,7 @@ use super::parse::{Tensors, block, trunk_blocks};
 use super::spec::ARCHITECTURE;
 use crate::format::{LoadError, LoadErrorKind as Kind};
 
-/// Architecture of the vision encoders that lie beside a model.
+/// Architecture of the vision encoders that lie next to a model.
 const VISION: &str = "clip";
 
 /// A parsed file.

@@ -152,7 +152,7 @@ fn tensors(files: &[File]) -> Result<(TensorIndex, String), LoadError> {
             }
         };
     }
-    // Other forms of the same weights may lie beside `WEIGHTS`. Without it, all files are read.
+    // Other forms of the same weights may lie next to `WEIGHTS`. Without it, all files are read.
     if let Some(file) = find(files, WEIGHTS) {
         add(file)?;
         return Ok((index, file.name.clone()));

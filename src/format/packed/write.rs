@@ -216,7 +216,7 @@ impl PackedWriter {
         MatrixKind::Planes { group: m.view().group(), bits: packing.bits() }
     }
 
-    /// The header, padded so that the data behind it start on a boundary.
+    /// The header, padded so that the data after it start on a boundary.
     fn header(&self, metadata: Map<String, Value>) -> Vec<u8> {
         let mut header = Map::new();
         header.insert("__metadata__".into(), metadata.into());

@@ -62,7 +62,7 @@ pub(super) fn assemble(spec: &Spec, source: &mut impl TensorSource) -> Result<We
     Ok(Weights { embed, embed_rotation, head, final_norm, layers, mtp: None })
 }
 
-/// Reads the block for multi-token prediction behind the layers.
+/// Reads the block for multi-token prediction after the layers.
 pub(super) fn assemble_mtp(
     spec: &Spec,
     source: &mut impl TensorSource,

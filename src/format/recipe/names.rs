@@ -61,7 +61,7 @@ pub(in crate::format) struct TensorNames {
     /// Prefix of the layer's number.
     layers: &'static str,
     layer_role: fn(LayerRole) -> &'static str,
-    /// Prefix of the tensors of a drafting block, and that of its layer. They stand behind the prefix of
+    /// Prefix of the tensors of a drafting block, and that of its layer. They stand after the prefix of
     /// a layer if they begin with a dot.
     mtp: [&'static str; 2],
     /// Names of a drafting block's own tensors.

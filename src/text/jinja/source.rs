@@ -143,7 +143,7 @@ fn checked(source: &str) -> Result<String, TextError> {
             }
             _ => {}
         }
-        // Behind these, a `*` unpacks arguments.
+        // After these, a `*` unpacks arguments.
         after_operand = !matches!(token, Token::ParenOpen | Token::Comma);
         first = matches!(token, Token::BlockStart);
         let here = open.pop().unwrap_or(0);

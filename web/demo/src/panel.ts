@@ -6,7 +6,7 @@ import type { ModelManager, ModelState } from "./model_manager.js";
 import { showError, hideError } from "./notice.js";
 import { formatNumber, formatBytes } from "./format.js";
 
-/** The panel beside the conversation. */
+/** The panel next to the conversation. */
 export class Panel {
   constructor(readonly model: ModelManager) {
     model.watch((state) => this.#show(state));

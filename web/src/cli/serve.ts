@@ -1,4 +1,4 @@
-/** A server upon the engine: the chat page, and the part of OpenAI's API that the page needs. */
+/** A server on the engine: the chat page, and the part of OpenAI's API that the page needs. */
 
 import { readFile } from "node:fs/promises";
 import { type IncomingMessage, type ServerResponse, createServer } from "node:http";

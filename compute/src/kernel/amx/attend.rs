@@ -2,7 +2,7 @@
 //! bf16, which gives 16 bits of significand at several times the speed of f32.
 //!
 //! A row's sums take its pages in order, and positions that it does not see are zero. So its result does
-//! not depend on the rows beside it. Pages of other types use the AVX-512 kernel.
+//! not depend on the rows next to it. Pages of other types use the AVX-512 kernel.
 
 use super::bf16_product::{Bf16TileProduct, LeftTiles, RightTiles, SUM_TILES};
 use super::kv::{ACROSS, DEPTH, KV, MOST_CHUNKS, TILE_BYTES, is_tiled};

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// Keywords below which a schema describes only a part of an object.
 const PARTIAL: [&str; 8] =
     ["not", "if", "then", "else", "dependentSchemas", "dependencies", "contains", "propertyNames"];
-/// Keywords beside which `properties` may not name all members.
+/// Keywords next to which `properties` may not name all members.
 const BESIDE: [&str; 12] = [
     "additionalProperties",
     "unevaluatedProperties",

@@ -184,7 +184,7 @@ impl Walk {
         }
     }
 
-    /// Keeps a reference inside the schema without the keywords beside it, and drops others.
+    /// Keeps a reference inside the schema without the keywords next to it, and drops others.
     fn simplify_reference(&mut self, fields: &mut Map<String, Value>) {
         let Some(Value::String(target)) = fields.get("$ref") else { return };
         if !target.starts_with('#') {
@@ -315,7 +315,7 @@ fn rewrite_names(fields: &mut Map<String, Value>) {
 /// Largest number of copies of keywords that combining a schema's options may take.
 const COPIES: usize = 4_000_000;
 
-/// Returns true if the options of a schema, each combined with the keywords beside them, would take
+/// Returns true if the options of a schema, each combined with the keywords next to them, would take
 /// too much memory.
 #[must_use]
 pub fn multiplies(schema: &Value) -> bool {

@@ -288,7 +288,7 @@ impl Conversation {
         prompt.encode(&model.tokenizer).map_err(|e| ApiError::bad(self.field, e.to_string()))
     }
 
-    /// Inputs of the template beside the messages.
+    /// Inputs of the template next to the messages.
     fn inputs(&self, model: &ServedModel, tools: Option<Value>) -> Result<Inputs, ApiError> {
         let variables = self.reasoning(model).variables().map_err(reasoning_error)?;
         Ok(Inputs { tools, documents: self.documents.clone().map(Value::from), variables })

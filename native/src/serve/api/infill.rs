@@ -12,7 +12,7 @@ use wrinklefree::text::FimTokens;
 pub struct Hole<'a> {
     /// Text before the hole.
     pub prefix: (&'a str, &'static str),
-    /// Text behind the hole.
+    /// Text after the hole.
     pub suffix: (&'a str, &'static str),
     /// Names and texts of other files of the project.
     pub extra: Vec<(String, String)>,

@@ -8,7 +8,7 @@ use wrinklefree::text::Tokenizer;
 const MIN_LOGPROB: f32 = -9999.0;
 
 /// Returns an object for each token of a prompt: the token and the `n` most likely ones, by id. The first
-/// one is null, because nothing predicts it. A token behind the `n` most likely ones has no rank.
+/// one is null, because nothing predicts it. A token after the `n` most likely ones has no rank.
 pub fn prompt_logprobs(tokenizer: &Tokenizer, scored: &[Sampled], n: usize) -> Value {
     let entry = |token: u32, logprob: f32, rank: Option<usize>| {
         let text = tokenizer.decode(&[token]);

@@ -147,7 +147,7 @@ pub enum Ending {
     NewMessage,
     /// The model continues the last message, which is the assistant's (prefill).
     LastMessage,
-    /// The prompt ends behind the last message.
+    /// The prompt ends after the last message.
     Bare,
 }
 

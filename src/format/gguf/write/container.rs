@@ -78,7 +78,7 @@ impl MetaWriter {
         self.list(key, kind::BOOL, values, |out, value| out.push((*value).into()));
     }
 
-    /// Everything in front of the data, which begin behind it. Each tensor is its name, dimensions (the
+    /// Everything in front of the data, which begin after it. Each tensor is its name, dimensions (the
     /// outermost first), type id and bytes.
     pub(super) fn header<'t>(
         &self,

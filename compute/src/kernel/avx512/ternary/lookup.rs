@@ -18,7 +18,7 @@ use tables::{IndexBuf, IndexWord, Lookup, Sums, TILE, Tables, VECTORS};
 
 /// Number of activation rows from which the last tile uses tables.
 const LEAST: usize = 25;
-/// Most rows beside whole tiles that are computed like a small batch.
+/// Most rows next to whole tiles that are computed like a small batch.
 const STREAMED: usize = 3;
 /// Number of rows from which tables are faster with few panels.
 const MANY: usize = 2 * TILE;

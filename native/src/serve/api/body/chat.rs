@@ -56,7 +56,7 @@ pub struct ChatFields {
 pub struct EndingFields {
     /// Continue the last message, a text of the assistant. True by default for such a message.
     continue_final_message: Option<bool>,
-    /// Begin a new message of the assistant. False ends the prompt behind the last message.
+    /// Begin a new message of the assistant. False ends the prompt after the last message.
     add_generation_prompt: Option<bool>,
 }
 

@@ -27,7 +27,7 @@ const MAX_BEST_OF: usize = 8;
 pub struct CompletionFields {
     /// Prompts to continue.
     pub prompt: Prompts,
-    /// Text behind the output: the output fills the hole. Only for models that can.
+    /// Text after the output: the output fills the hole. Only for models that can.
     #[serde(default)]
     pub suffix: Option<String>,
     /// Return the prompt before the output, and its log-probabilities if `logprobs` is set.

@@ -55,7 +55,7 @@ pub struct LlamaPromptFields {
 pub struct InfillFields {
     /// Text before the hole.
     pub input_prefix: String,
-    /// Text behind the hole.
+    /// Text after the hole.
     pub input_suffix: String,
     /// Other files of the project.
     #[serde(default)]

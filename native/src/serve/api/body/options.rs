@@ -361,7 +361,7 @@ impl GenerationOptions {
         })
     }
 
-    /// Returns the maximum number of tokens behind a prompt of so many tokens, and the context shift.
+    /// Returns the maximum number of tokens after a prompt of so many tokens, and the context shift.
     fn length(
         &self,
         model: &ServedModel,

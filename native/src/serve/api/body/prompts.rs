@@ -154,7 +154,7 @@ enum Element {
     Prompt(Prompt),
 }
 
-/// Returns the prompts of an array that is not of token ids alone; `None` if token ids stand beside
+/// Returns the prompts of an array that is not of token ids alone; `None` if token ids stand next to
 /// prompts.
 fn of_elements(elements: Vec<Element>) -> Option<Prompts> {
     let is_text = |element: &Element| matches!(element, Element::One(TextOrToken::Text(_)));

@@ -16,7 +16,7 @@ const OBJECT: usize = 300;
 /// Estimated memory of an entry besides its value.
 const ENTRY: usize = 64;
 /// Fields of a body whose numbers are token ids. They are parsed into plain arrays, unless texts stand
-/// beside them.
+/// next to them.
 const TOKEN_FIELDS: [&str; 3] = ["prompt", "input", "tokens"];
 /// Arrays around token ids: a list of prompts, and a prompt.
 const TOKEN_ARRAYS: usize = 2;

@@ -53,7 +53,7 @@ pub fn body(error: &ApiError) -> Value {
     json!(LlamaErrorBody { error })
 }
 
-/// Returns the response body of an error at a path that llama-server has beside OpenAI's: OpenAI's
+/// Returns the response body of an error at a path that llama-server has next to OpenAI's: OpenAI's
 /// format, and for prompts that are too long also llama-server's class and numbers.
 pub fn alias_body(error: &ApiError) -> Value {
     let mut body = error.body();

@@ -34,7 +34,7 @@ const MAX_BYTES: u64 = 8 << 30;
 /// Names that mean devices on Windows, whatever stands after a dot.
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "com", "lpt"];
 
-/// Header of a file, as JSON behind [`MAGIC`] and its length (u32, little-endian). The pages follow.
+/// Header of a file, as JSON after [`MAGIC`] and its length (u32, little-endian). The pages follow.
 #[derive(Deserialize, Serialize)]
 struct Header {
     /// Properties of the model and of its cache that must be the same.

@@ -97,7 +97,7 @@ fn check_allowed(server: &ServerState) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::FORBIDDEN, "not_allowed", message))
 }
 
-/// Returns the hub id of a body, without a host before it and `:latest` behind it.
+/// Returns the hub id of a body, without a host before it and `:latest` after it.
 ///
 /// # Errors
 /// If it is none.

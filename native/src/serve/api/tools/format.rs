@@ -21,7 +21,7 @@ pub enum CallFormat {
     Llama,
     /// A list behind `[TOOL_CALLS]`: Mistral up to Small 3.1.
     Mistral,
-    /// `[TOOL_CALLS]` before each name and `[ARGS]` behind it: Mistral since Magistral.
+    /// `[TOOL_CALLS]` before each name and `[ARGS]` after it: Mistral since Magistral.
     MistralArgs,
     /// `<function=name>{…}</function>`: Functionary 3.1.
     Functionary,
@@ -47,11 +47,11 @@ pub struct JsonFormat {
     pub before_name: &'static str,
     /// Text between name and arguments.
     pub after_name: &'static str,
-    /// Text behind arguments.
+    /// Text after arguments.
     pub close: &'static str,
     /// Text between the end of a call and the next name; `None` if an output has at most one.
     pub between: Option<&'static str>,
-    /// Text behind the last call.
+    /// Text after the last call.
     pub end: &'static str,
     /// True if calls come at the beginning of an output only.
     pub first: bool,

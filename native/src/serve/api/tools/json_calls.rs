@@ -21,9 +21,9 @@ enum State {
     Text,
     Name,
     Arguments,
-    /// Behind the arguments of a call.
+    /// After the arguments of a call.
     Close,
-    /// Behind a call: another one or the end of the calls.
+    /// After a call: another one or the end of the calls.
     Between,
 }
 
@@ -64,7 +64,7 @@ impl JsonCallParser {
         text.into_iter().collect()
     }
 
-    /// Parses up to the next marker. Returns the state behind it if it has arrived.
+    /// Parses up to the next marker. Returns the state after it if it has arrived.
     fn advance(&mut self, deltas: &mut Vec<OutputDelta>) -> Option<State> {
         match self.state {
             State::Text => self.text(deltas),

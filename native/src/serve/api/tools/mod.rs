@@ -152,7 +152,7 @@ impl Tools {
         self.any() && self.choice != ToolChoice::None
     }
 
-    /// Returns a parser of outputs with these tools, behind the reasoning.
+    /// Returns a parser of outputs with these tools, after the reasoning.
     pub fn parser(&self, format: CallFormat) -> CallParser {
         match format {
             _ if !self.callable() => CallParser::Plain,

@@ -61,7 +61,7 @@ pub struct OutputParser {
     calls: CallParser,
 }
 
-/// Parser of the text behind the reasoning, by the format of calls.
+/// Parser of the text after the reasoning, by the format of calls.
 #[derive(Clone, Debug)]
 pub enum CallParser {
     /// Calls are not allowed: everything is text.

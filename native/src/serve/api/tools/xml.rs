@@ -32,14 +32,14 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Text before a call, and behind it.
+/// Text before a call, and after it.
 pub const OPEN: &str = "<tool_call>";
 pub const END_OF_CALL: &str = "</tool_call>";
 
 /// Texts around the parts of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub struct XmlDialect {
-    /// Text before and behind a function's name.
+    /// Text before and after a function's name.
     pub function: [&'static str; 2],
     /// Text before a parameter's name, and between name and value.
     pub parameter: [&'static str; 2],
@@ -159,7 +159,7 @@ enum State {
     String,
     /// Inside a value that may be JSON.
     Value,
-    /// Behind the function.
+    /// After the function.
     End,
 }
 
@@ -210,7 +210,7 @@ impl XmlParser {
         text.into_iter().collect()
     }
 
-    /// Parses up to the next marker. Returns the state behind it if it has arrived.
+    /// Parses up to the next marker. Returns the state after it if it has arrived.
     fn advance(&mut self, deltas: &mut Vec<OutputDelta>) -> Option<State> {
         match self.state {
             State::Text => {

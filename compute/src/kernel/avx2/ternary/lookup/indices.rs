@@ -78,7 +78,7 @@ pub fn encode_two_bit(
     }
 }
 
-/// Writes the indices of two-bit codes. Prefetches as many bytes `next` bytes behind them.
+/// Writes the indices of two-bit codes. Prefetches as many bytes `next` bytes after them.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn encode(codes: &[[u8; BLOCK_BYTES]], next: usize, buf: &mut IndexBuf<'_>) -> bool {

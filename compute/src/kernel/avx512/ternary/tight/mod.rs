@@ -308,7 +308,7 @@ fn tile<const P: usize, const N: usize>(
 }
 
 /// As [`dot`], for the blocks of a group, the first of which is the panel's `first`-th. Activations end
-/// with the group; the codes behind them are padding.
+/// with the group; the codes after them are padding.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn group_dot<const P: usize, const N: usize>(

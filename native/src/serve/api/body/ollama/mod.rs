@@ -70,7 +70,7 @@ pub struct OllamaFields {
     /// Number of most probable tokens to return at each position. Needs `logprobs`.
     #[schema(maximum = 20)]
     top_logprobs: Option<usize>,
-    /// Continue behind the context by dropping its older half. Defaults to the server's setting.
+    /// Continue after the context by dropping its older half. Defaults to the server's setting.
     shift: Option<bool>,
 }
 
@@ -88,7 +88,7 @@ pub struct OllamaGenerateFields {
     /// Text to answer, or to continue with `raw` or `suffix`. Without it, the model is only loaded.
     #[serde(default)]
     pub prompt: String,
-    /// Text behind the output: the output fills the hole.
+    /// Text after the output: the output fills the hole.
     pub suffix: Option<String>,
     /// System message.
     pub system: Option<String>,

@@ -79,6 +79,8 @@ export interface ChatCompletionParams {
   reasoning_effort?: GenerateOptions["reasoningEffort"] | null;
   /** See {@link GenerateOptions.thinkingBudget}. */
   thinking_budget?: number | null;
+  /** See {@link GenerateOptions.preserveThinking}. */
+  preserve_thinking?: boolean | null;
   /** See {@link GenerateOptions.chatTemplateKwargs}. */
   chat_template_kwargs?: Record<string, unknown> | null;
   /** See {@link GenerateOptions.draft}. */

@@ -39,6 +39,7 @@ const OPTIONS = {
   enableThinking: "flag",
   reasoningEffort: "text",
   thinkingBudget: "count",
+  preserveThinking: "flag",
   chatTemplateKwargs: "object",
   decodeMode: "text",
   threshold: "number",

@@ -158,6 +158,8 @@ export interface GenerateOptions {
   reasoningEffort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
   /** Maximum number of tokens of thinking; then it is closed, and the model answers. */
   thinkingBudget?: number;
+  /** Keeps the thinking of earlier turns in the prompt. The default is the chat template's. */
+  preserveThinking?: boolean;
   /** Variables of the chat template. */
   chatTemplateKwargs?: Readonly<Record<string, unknown>>;
   /** Decoding algorithm (default `"auto"`). */

@@ -91,11 +91,11 @@ test("parameters are converted to the core's names", () => {
   const params: ChatCompletionParams = {
     ...{ messages, model: "gpt", user: "u", max_tokens: 9, max_completion_tokens: 5, n: 1 },
     ...{ stop: "x", logit_bias: { 7: -1 }, decode_mode: "verify", top_p: null, seed: 3 },
-    ...{ logprobs: true, enable_thinking: true, thinking_budget: 9 },
+    ...{ logprobs: true, enable_thinking: true, thinking_budget: 9, preserve_thinking: true },
   };
   expect(chatRequest(params)).toEqual({
     ...{ messages, max_tokens: 5, stop: ["x"], logit_bias: [[7, -1]], decode_mode: "verify" },
-    ...{ seed: 3, logprobs: 0, enable_thinking: true, thinking_budget: 9 },
+    ...{ seed: 3, logprobs: 0, enable_thinking: true, thinking_budget: 9, preserve_thinking: true },
   });
 });
 

@@ -36,5 +36,5 @@ def thinker(tmp_path: Path) -> wrinklefree.Engine:
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.reasoning_content or '' }}{{ m.content }}"
         "<|im_end|>\n{% endfor %}<|im_start|>assistant\n<think>\n{# </think> #}"
     )
-    puppets.write(tmp_path, "Hm, is it?\n</think>\n\nYes, it is.", template)
-    return wrinklefree.load(tmp_path, threads=1, context=256)
+    puppets.write(tmp_path / "thinker", "Hm, is it?\n</think>\n\nYes, it is.", template)
+    return wrinklefree.load(tmp_path / "thinker", threads=1, context=256)

@@ -418,7 +418,7 @@ test("suggestions fit the model that is served", async () => {
   const data = [card("large", 2e9), card("small", 6e6), card("not loaded")];
   await page.route("**/v1/models", (route) => route.fulfill({ json: { object: "list", data } }));
   await page.reload();
-  const models = page.getByLabel("Model", { exact: true });
+  const models = page.locator("#models");
   await models.waitFor();
   const general = await suggestions();
   assert.ok(general.join().includes("rainbow"));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// A temporary directory beside its destination, which is removed unless [`DraftDirectory::keep`] is
-/// called. After [`signals::watch`] that holds for Ctrl-C as well.
+/// called. After [`signals::watch`](crate::cli::signals::watch) that holds for Ctrl-C as well.
 pub struct DraftDirectory {
     directory: TempDir,
     _lock: Option<File>,

@@ -78,7 +78,7 @@ impl StateUse {
     }
 }
 
-/// What the states after a state on the same ways have in common.
+/// Common properties of the states after a state on the same ways.
 #[derive(Clone, Copy, Default)]
 struct After {
     /// True if there are any.

@@ -17,7 +17,7 @@ const VARIABLE: &str = "preserve_thinking";
 /// Longest text between the beginning of an answer and the name of its first call.
 const LONGEST_HEAD: usize = 256;
 
-/// How a template begins an answer.
+/// Form in which a template begins an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AnswerForm {
     markers: ReasoningMarkers,

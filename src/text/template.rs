@@ -63,7 +63,7 @@ pub struct ChatTemplate {
     special: BTreeMap<String, String>,
     /// Control tokens that are text in messages.
     control: Option<Arc<ControlTokens>>,
-    /// How it begins answers, once that was asked.
+    /// Form in which it begins answers, once that was asked.
     form: Arc<OnceLock<Option<AnswerForm>>>,
 }
 

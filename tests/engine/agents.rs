@@ -263,7 +263,7 @@ fn agents_in_turn_keep_their_states() {
     }
 }
 
-/// Where states are too few for all, some keep theirs instead of all losing them in turn.
+/// Some conversations keep their states where there are too few for all, instead of all losing them in turn.
 #[test]
 fn too_few_states_are_of_use() {
     let mut server = Server::new(8);

@@ -201,7 +201,7 @@ fn golden_models_come_back_from_directories() {
 }
 
 /// A small BitNet whose scales are no f16.
-/// What the authors state, and nothing else, is stated in the other format too.
+/// The other format states what the authors state, and nothing else.
 #[test]
 fn sampling_defaults_come_back_as_they_are_and_nothing_stays_nothing() {
     let mut families = vec![("bitnet", bitnet())];

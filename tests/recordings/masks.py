@@ -19,7 +19,7 @@ CHOSEN = 1 << 32
 FIGURE = re.compile(r"\b\d+(\.\d+)? ([KMG]iB|tok/s)")
 # The line of `inspect` about instruction sets.
 KERNELS = re.compile(r"(?m)^(kernels  +).*")
-# What `--version` says of the build.
+# Build that `--version` names.
 BUILD = re.compile(r"\bwf-run \d+\.\d+\.\d+\S* \(.*?\)")
 # The last line of tables: processor, instruction sets, program, time.
 MACHINE = re.compile(r".*; wf-run <version>; <time>")

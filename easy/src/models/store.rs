@@ -38,7 +38,7 @@ pub struct StoredModel {
     pub modified: Option<SystemTime>,
 }
 
-/// What [`Store::remove`] did.
+/// Result of [`Store::remove`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removed {
     /// Files of this many bytes were deleted.

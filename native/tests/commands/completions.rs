@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-/// What bash offers for the last of the words: a completion function gets them in variables.
+/// Completions of bash for the last of the words: its function gets them in variables.
 const BASH: &str = r#"
 source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
@@ -14,7 +14,7 @@ $function "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
 printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
-/// What zsh lists after a tab, in a terminal of its own.
+/// Completions that zsh lists after a tab, in a terminal of its own.
 const ZSH: &str = r#"
 script=$1; shift
 zmodload zsh/zpty
@@ -28,7 +28,7 @@ print -r -- "$shown"
 zpty -d z
 "#;
 
-/// What fish offers.
+/// Completions of fish.
 const FISH: &str = r#"
 source $argv[1]
 complete -C "$argv[2..]" | cut -f 1

@@ -214,7 +214,7 @@ impl Engine {
             rows: MAX_BATCH_TOKENS,
             mtp: *mtp,
         };
-        let ChatPrompt { tokens, stable_prefix, message_ends, reasoning } = prompt;
+        let ChatPrompt { tokens, prefixes, reasoning } = prompt;
         let constraint =
             reasoning.constrain(tokenizer, &defaults.eos, self.constraint(options)?)?;
         let sampling = wrinklefree::decode::SamplingParams {
@@ -237,8 +237,8 @@ impl Engine {
             eos: defaults.eos.clone(),
             mode: settings.mode(&capabilities)?,
             context_shift: options.context_shift,
-            stable_prefix,
-            message_ends,
+            stable_prefix: prefixes.stable,
+            message_ends: prefixes.message_ends,
             ..Request::default()
         };
         if let Some(hole) = hole {

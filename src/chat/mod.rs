@@ -3,7 +3,9 @@
 //! Nothing here uses a clock, files or random numbers; the date that a template prints is passed in.
 
 mod answer_scope;
+mod prefixes;
 mod prompt;
 
 pub use answer_scope::{AnswerParser, AnswerScope};
+pub use prefixes::SharedPrefixes;
 pub use prompt::{ChatError, ChatModel, ChatPrompt, ROLES, template_role};

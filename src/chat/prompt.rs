@@ -1,6 +1,6 @@
 //! The prompt of a conversation.
 
-use crate::engine::MessageEnds;
+use super::SharedPrefixes;
 use crate::settings::{OutputReasoning, Reasoning, ReasoningError};
 use crate::text::{ChatTemplate, Date, RenderOptions, TextError, Tokenizer};
 use serde::Serialize;
@@ -71,10 +71,8 @@ pub struct ChatModel<'a> {
 pub struct ChatPrompt {
     /// Token ids.
     pub tokens: Vec<u32>,
-    /// Number of first tokens that the next turn begins with, where the prefix cache needs to know it.
-    pub stable_prefix: Option<usize>,
-    /// Ends of messages after which other prompts go on, in the same case.
-    pub message_ends: MessageEnds,
+    /// Prefixes that other prompts share, of a model with recurrent states.
+    pub prefixes: SharedPrefixes,
     /// Reasoning that the answer has.
     pub reasoning: OutputReasoning,
 }
@@ -98,25 +96,18 @@ impl ChatModel<'_> {
             RenderOptions { add_generation_prompt: true, date, variables, ..Default::default() };
         let prompt = self.template.prompt(messages.clone().into(), options.clone())?;
         let tokens = prompt.encode(self.tokenizer)?;
-        let (mut stable_prefix, mut message_ends) = (None, MessageEnds::default());
-        if self.recurrent {
-            let bare = RenderOptions { add_generation_prompt: false, ..options };
-            let render = |messages: &[Value]| {
-                self.template.prompt(messages.to_vec().into(), bare.clone()).ok()
-            };
-            stable_prefix = match reasoning.preserves() {
-                // The next turn begins with the whole prompt.
-                Some(true) => Some(tokens.len()),
-                _ => render(&messages).and_then(|bare| {
-                    prompt.stable_prefix(bare.text(), tokens.len(), self.tokenizer)
-                }),
-            };
-            let known = (&*tokens, stable_prefix);
-            let [system, question] = prompt.message_ends(&messages, known, self.tokenizer, render);
-            message_ends = MessageEnds { system, question };
-        }
+        let bare = RenderOptions { add_generation_prompt: false, ..options };
+        let render =
+            |messages: &[Value]| self.template.prompt(messages.to_vec().into(), bare.clone()).ok();
+        let prefixes = if self.recurrent {
+            let preserves = reasoning.preserves() == Some(true);
+            let known = (&prompt, &*tokens);
+            SharedPrefixes::of(known, &messages, self.tokenizer, preserves, render)
+        } else {
+            SharedPrefixes::default()
+        };
         let reasoning = reasoning.of_output(self.template, prompt.text())?;
-        Ok(ChatPrompt { tokens, stable_prefix, message_ends, reasoning })
+        Ok(ChatPrompt { tokens, prefixes, reasoning })
     }
 }
 

@@ -74,7 +74,7 @@ impl Request {
         now: i64,
     ) -> Result<(engine::Request, Option<ReasoningParser>), Error> {
         let (prompt, hole) = self.input.prompt(loaded, &self.reasoning, now)?;
-        let ChatPrompt { tokens, stable_prefix, message_ends, reasoning } = prompt;
+        let ChatPrompt { tokens, prefixes, reasoning } = prompt;
         let settings = match &hole {
             Some(hole) => hole.settings(self.settings)?,
             None => self.settings,
@@ -86,8 +86,8 @@ impl Request {
         };
         let mut request = engine::Request {
             tokens,
-            stable_prefix,
-            message_ends,
+            stable_prefix: prefixes.stable,
+            message_ends: prefixes.message_ends,
             max_tokens: self.input.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
             mode: settings.mode(&loaded.capabilities())?,
             sampling: SamplingParams {

@@ -140,7 +140,7 @@ impl Conversation {
     }
 
     fn answer(&mut self, show: impl Watcher) -> anyhow::Result<Answer> {
-        let ChatPrompt { tokens, stable_prefix, message_ends, reasoning } = self.prompt()?;
+        let ChatPrompt { tokens, prefixes, reasoning } = self.prompt()?;
         let tokenizer = self.engine.tokenizer().expect("checked in new");
         let constraint = reasoning.constrain(tokenizer, &self.eos, self.form.clone())?;
         let request = Request {
@@ -150,8 +150,8 @@ impl Conversation {
             mode: self.mode.clone(),
             eos: self.eos.clone(),
             tokens,
-            stable_prefix,
-            message_ends,
+            stable_prefix: prefixes.stable,
+            message_ends: prefixes.message_ends,
             ..Request::default()
         };
         session::run(&mut self.engine, request, reasoning.parser(), show)

@@ -13,8 +13,8 @@ use crate::serve::served_model::ServedModel;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
-use wrinklefree::chat::AnswerScope;
-use wrinklefree::engine::{MessageEnds, Request};
+use wrinklefree::chat::{AnswerScope, SharedPrefixes};
+use wrinklefree::engine::Request;
 use wrinklefree::settings::{OutputReasoning, Reasoning, ReasoningError};
 use wrinklefree::text::{ChatTemplate, Prompt, ReasoningMarkers, StopScope};
 
@@ -139,7 +139,7 @@ impl Conversation {
     ) -> Result<PreparedConversation, ApiError> {
         let (prompt, readable) = self.render_readable(model)?;
         let tokens = self.encode(model, &prompt)?;
-        let (stable_prefix, message_ends) = self.reused(model, &readable, &prompt, &tokens);
+        let prefixes = self.prefixes(model, &readable, (&prompt, &tokens));
         let request = options.request(model, &body.tenant, tokens, logprobs)?;
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
         if let Some(template) = &model.template {
@@ -152,6 +152,7 @@ impl Conversation {
         let scoped = !request.stop.is_empty() && !parser.is_plain();
         let stop_scope =
             scoped.then(|| Box::new(AnswerScope::new(parser.clone())) as Box<dyn StopScope>);
+        let SharedPrefixes { stable: stable_prefix, message_ends } = prefixes;
         let request = Request { stable_prefix, message_ends, stop_scope, ..request };
         let grammar = self.output_grammar(format)?;
         Ok(PreparedConversation { field: self.field, request, grammar, reasoning, parser })
@@ -245,34 +246,24 @@ impl Conversation {
         Some(if open { markers.open } else { markers.close })
     }
 
-    /// Numbers of first tokens of the prompt that other prompts begin with, where the prefix cache needs to
-    /// know them: the next turn, and those after the ends of messages.
-    fn reused(
+    /// Prefixes that other prompts share, where the prefix cache needs to know them.
+    fn prefixes(
         &self,
         model: &ServedModel,
-        readable: &Readable<'_>,
-        prompt: &Prompt,
-        tokens: &[u32],
-    ) -> (Option<usize>, MessageEnds) {
+        Readable { messages, tools }: &Readable<'_>,
+        prompt: (&Prompt, &[u32]),
+    ) -> SharedPrefixes {
         let Some(template) = model.template.as_ref().filter(|_| model.is_recurrent()) else {
-            return (None, MessageEnds::default());
+            return SharedPrefixes::default();
         };
-        let Readable { messages, tools } = readable;
         let render = |messages: &[Value]| {
             let (messages, definitions) =
                 tools::for_template(template, messages.to_vec(), tools.clone());
             let inputs = self.inputs(model, definitions).ok()?;
             chat_prompt::render_bare(template, &messages, inputs).ok()
         };
-        let tokenizer = &model.tokenizer;
-        let stable = match self.reasoning(model).preserves() {
-            // The next turn begins with the whole prompt.
-            Some(true) => Some(tokens.len()),
-            _ => render(messages)
-                .and_then(|bare| prompt.stable_prefix(bare.text(), tokens.len(), tokenizer)),
-        };
-        let [system, question] = prompt.message_ends(messages, (tokens, stable), tokenizer, render);
-        (stable, MessageEnds { system, question })
+        let preserves = self.reasoning(model).preserves() == Some(true);
+        SharedPrefixes::of(prompt, messages, &model.tokenizer, preserves, render)
     }
 
     /// Returns the tokens of the prompt.

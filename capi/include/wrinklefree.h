@@ -150,7 +150,7 @@ void wf_engine_free(struct wf_engine *engine);
 const char *wf_name(const struct wf_engine *engine);
 
 // Returns a remark on the options, to print or log: for example a context longer than the trained one.
-// NULL behind the last one. The string lives as long as the engine.
+// NULL after the last one. The string lives as long as the engine.
 const char *wf_warning(const struct wf_engine *engine,
                        size_t index);
 
@@ -219,7 +219,9 @@ const char *wf_last_error(void);
 // max_tokens (256), temperature, top_k, top_p, min_p, seed, repetition_penalty, frequency_penalty,
 // presence_penalty, logit_bias (pairs of id and bias), stop (texts), logprobs (number of most likely
 // tokens), context_shift (number of first tokens to keep), suffix (text after the output, which fills
-// the hole), one of json_schema, regex and grammar (Lark), and the decode settings, for example {"decode_mode": "verify"}. An unknown field is an error.
+// the hole), one of json_schema, regex and grammar (Lark), best_effort (leaves out what no grammar can
+// hold of a schema), and the decode settings, for example {"decode_mode": "verify"}. An unknown field
+// is an error.
 //
 // Requirements:
 // `prompt` is a NUL-terminated string, and `options` is one or NULL.

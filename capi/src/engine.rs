@@ -84,7 +84,7 @@ pub extern "C" fn wf_name(engine: Option<&wf_engine>) -> *const c_char {
 }
 
 /// Returns a remark on the options, to print or log: for example a context longer than the trained one.
-/// NULL behind the last one. The string lives as long as the engine.
+/// NULL after the last one. The string lives as long as the engine.
 #[unsafe(no_mangle)]
 pub extern "C" fn wf_warning(engine: Option<&wf_engine>, index: usize) -> *const c_char {
     let warning = engine.and_then(|engine| engine.warnings.get(index));

@@ -115,7 +115,9 @@ fn submit(
 /// max_tokens (256), temperature, top_k, top_p, min_p, seed, repetition_penalty, frequency_penalty,
 /// presence_penalty, logit_bias (pairs of id and bias), stop (texts), logprobs (number of most likely
 /// tokens), context_shift (number of first tokens to keep), suffix (text after the output, which fills
-/// the hole), one of json_schema, regex and grammar (Lark), and the decode settings, for example {"decode_mode": "verify"}. An unknown field is an error.
+/// the hole), one of json_schema, regex and grammar (Lark), best_effort (leaves out what no grammar can
+/// hold of a schema), and the decode settings, for example {"decode_mode": "verify"}. An unknown field
+/// is an error.
 ///
 /// # Safety
 /// `prompt` is a NUL-terminated string, and `options` is one or NULL.

@@ -233,7 +233,7 @@ impl Engine {
             max_tokens: options.max_tokens.unwrap_or(MAX_TOKENS),
             sampling,
             stop: options.stop.clone(),
-            stop_scope: AnswerScope::of(&reasoning),
+            stop_scope: AnswerScope::for_reasoning(&reasoning),
             eos: defaults.eos.clone(),
             mode: settings.mode(&capabilities)?,
             context_shift: options.context_shift,

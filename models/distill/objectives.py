@@ -68,7 +68,7 @@ def filled_in(student: Decoder, teacher: Decoder | None, rows: Rows, stage: Stag
 
 
 def block_relation(states: States, known: States, rows: Rows, views: int, block: int, heads: int):
-    """The relation loss inside blocks, of each noisy view next to the clean text; their mean."""
+    """The relation loss inside blocks, of each noisy view compared with the clean text; their mean."""
     width, number = rows.tokens.shape[1], torch.div(rows.position, block, rounding_mode="floor")
     together = rows.same_sample() & (number[:, :, None] == number[:, None, :])
     total = 0.0

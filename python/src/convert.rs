@@ -60,7 +60,7 @@ fn id(given: &Bound<'_, PyAny>, place: &str) -> PyResult<u32> {
     match given.extract::<u32>() {
         Ok(id) if !given.is_instance_of::<PyBool>() => Ok(id),
         _ => {
-            let message = format!("{place}: {} is no token id", shown(given));
+            let message = format!("{place}: {} is not a token id", shown(given));
             let number = given.is_instance_of::<PyInt>() && !given.is_instance_of::<PyBool>();
             Err(if number { PyValueError::new_err(message) } else { PyTypeError::new_err(message) })
         }
@@ -111,7 +111,7 @@ fn read(options: &Bound<'_, PyDict>) -> PyResult<GenerateOptions> {
     read.map_err(|error| invalid(options.py(), "options", &error.into()))
 }
 
-/// Says what an option takes, if it is wrong by itself.
+/// Returns an error that says what an option takes, if its value is wrong by itself.
 fn wrong_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Option<PyErr> {
     let py = name.py();
     let read_alone = |value: &Bound<'_, PyAny>| {

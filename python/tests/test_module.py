@@ -190,7 +190,7 @@ def test_decode_modes_are_options(engine: Engine) -> None:
         ({"stop": 3}, TypeError, "stop: expected a text or texts, not 3"),
         ({"regex": 3}, TypeError, "regex: expected a text, not 3"),
         ({"sub_block_cache": "yes"}, TypeError, "sub_block_cache: expected True or False"),
-        ({"logit_bias": {"fox": 1}}, TypeError, "logit_bias: 'fox' is no token id"),
+        ({"logit_bias": {"fox": 1}}, TypeError, "logit_bias: 'fox' is not a token id"),
         ({"logit_bias": {3: "x"}}, TypeError, "logit_bias: expected a number for token 3, not 'x'"),
         ({"logit_bias": 3}, TypeError, "logit_bias: expected pairs of a token id and a number"),
         ({"decode_mode": "fast"}, ValueError, "decode_mode: unknown variant `fast`, expected one of"),
@@ -219,18 +219,18 @@ def test_bad_requests_are_refused(engine: Engine) -> None:
         (b"Once", "prompt: expected a text or token ids, not bytes"),
         (bytearray(b"Once"), "prompt: expected a text or token ids, not bytearray"),
         ({1: 2}, "prompt: expected a text or token ids, not dict"),
-        ([1, "x"], "prompt\\[1\\]: 'x' is no token id"),
-        ([1.0], "prompt\\[0\\]: 1.0 is no token id"),
-        ([True], "prompt\\[0\\]: True is no token id"),
+        ([1, "x"], "prompt\\[1\\]: 'x' is not a token id"),
+        ([1.0], "prompt\\[0\\]: 1.0 is not a token id"),
+        ([True], "prompt\\[0\\]: True is not a token id"),
         (None, "prompt: expected a text or token ids, not NoneType"),
     ]:
         with pytest.raises(TypeError, match=message):
             engine.generate(wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="prompt\\[0\\]: -1 is no token id"):
+    with pytest.raises(ValueError, match="prompt\\[0\\]: -1 is not a token id"):
         engine.generate([-1])
     with pytest.raises(TypeError, match="tokens: expected token ids, not str"):
         engine.detokenize("Once")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="tokens\\[1\\]: -5 is no token id"):
+    with pytest.raises(ValueError, match="tokens\\[1\\]: -5 is not a token id"):
         engine.logits([1, -5])
     with pytest.raises(wrinklefree.RequestError, match="tokens: 99999 is outside the vocabulary of"):
         engine.detokenize([1, 99999])

@@ -296,8 +296,8 @@ impl KvPool {
     /// the longest cached prefix of `tokens`. Also returns the length of this prefix in positions, all
     /// of them committed.
     ///
-    /// Nothing is shared where blocks reach over the end of a page. A model with recurrent states continues at the last page that has a snapshot of
-    /// them ([`Self::keep_states`]).
+    /// Nothing is shared where blocks reach over the end of a page. A model with recurrent states
+    /// continues at the last page that has a snapshot of them ([`Self::keep_states`]).
     ///
     /// # Panics
     /// If all recurrent states are in use.

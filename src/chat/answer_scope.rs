@@ -60,7 +60,7 @@ pub struct AnswerScope<P> {
 impl AnswerScope<ReasoningParser> {
     /// Returns the scope of an output with this reasoning; `None` if all of it is the answer.
     #[must_use]
-    pub fn of(reasoning: &OutputReasoning) -> Option<Box<dyn StopScope>> {
+    pub fn for_reasoning(reasoning: &OutputReasoning) -> Option<Box<dyn StopScope>> {
         reasoning.parser().map(|parser| Box::new(Self::new(parser)) as Box<dyn StopScope>)
     }
 }

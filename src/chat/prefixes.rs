@@ -18,7 +18,7 @@ impl SharedPrefixes {
     /// Finds the prefixes of a prompt that shows these `messages` and has these `tokens`. With `preserves` it
     /// keeps earlier thinking, so the next turn begins with all of it. `render` renders other messages in
     /// the same way, without the generation prompt.
-    pub fn of(
+    pub fn find(
         (prompt, tokens): (&Prompt, &[u32]),
         messages: &[Value],
         tokenizer: &Tokenizer,

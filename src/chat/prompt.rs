@@ -102,7 +102,7 @@ impl ChatModel<'_> {
         let prefixes = if self.recurrent {
             let preserves = reasoning.preserves() == Some(true);
             let known = (&prompt, &*tokens);
-            SharedPrefixes::of(known, &messages, self.tokenizer, preserves, render)
+            SharedPrefixes::find(known, &messages, self.tokenizer, preserves, render)
         } else {
             SharedPrefixes::default()
         };

@@ -50,7 +50,7 @@ impl Drafter {
         }
     }
 
-    /// Cost of drafting one token, next to passes of the model, relative to a pass of one row.
+    /// Cost of drafting one token in addition to passes of the model, relative to a pass of one row.
     pub(super) fn token_cost(&self) -> f32 {
         match *self {
             Self::Mtp { cost, .. } => cost,

@@ -1,8 +1,8 @@
 //! Prompts in flight: a sequence whose beginning a running one computes waits for its pages, and for its
 //! recurrent states, instead of computing them again.
 //!
-//! Only sequences that hold nothing wait, and only for running ones that read known text. So nobody waits
-//! for what a waiting sequence has, and the wait ends with the other one, whatever becomes of it.
+//! Only sequences that hold nothing wait, and only for running ones that read known text. So no sequence
+//! waits for a waiting one, and each wait ends at the latest when the running sequence does.
 
 use super::SeqId;
 use super::schedule::Running;

@@ -8,12 +8,12 @@ use crate::text::{FimTokens, TextError, Tokenizer};
 /// A hole, as a model fills it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hole {
-    /// By tokens around the texts.
+    /// The model fills it by tokens around the texts.
     Tokens {
         /// Further tokens that end the output.
         ends: Vec<u32>,
     },
-    /// By block diffusion.
+    /// The model fills it by block diffusion.
     Diffusion {
         /// Tokens after the hole.
         suffix: Vec<u32>,

@@ -83,7 +83,10 @@ pub enum ReasoningError {
     #[error("the model's chat template knows no thinking: leave enable_thinking out")]
     NoReasoning,
     /// The tokenizer cannot write a marker.
-    #[error("a thinking budget needs `{0}`, and the model's tokenizer cannot write it")]
+    #[error(
+        "a thinking budget needs `{0}`, and the model's tokenizer cannot write it: leave \
+         thinking_budget out"
+    )]
     NoToken(&'static str),
 }
 

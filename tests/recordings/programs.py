@@ -133,7 +133,7 @@ def answer(kind, text, masks):
 
 
 def sign_of_life(part):
-    """Returns true for a line of Ollama's streams that says nothing: a busy machine may need some, and lines are no comments."""
+    """Returns true for a line of Ollama's streams without text: a busy server sends it as a sign of life."""
     said = part.get("message", part)
     keys = ("content", "response", "thinking", "tool_calls", "logprobs")
     return part.get("done") is False and not any(said.get(key) or part.get(key) for key in keys)

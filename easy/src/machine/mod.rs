@@ -9,5 +9,5 @@ mod threads;
 pub use memory::{
     LimitedBy, MemoryLeft, free_memory, free_swap, memory_left, peak_memory, resident_memory,
 };
-pub use paths::located;
+pub use paths::canonicalize;
 pub use threads::{MachineError, Threads, all_cores, available, kernels, native, runtime};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// If nothing is there.
-pub fn located(path: &Path) -> io::Result<PathBuf> {
+pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
     // Windows' own canonical form (`\\?\C:\…`) is not what other programs accept.
     if cfg!(windows) {
         return path.metadata().and_then(|_| std::path::absolute(path));

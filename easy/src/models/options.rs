@@ -143,7 +143,7 @@ impl ActivationBits {
 
 impl OpenOptions {
     /// Prepares a model that is in memory already, such as a synthetic one, for `runtime`. Returns
-    /// warnings about options that have no effect next to it.
+    /// warnings about options that have no effect on it.
     pub fn prepare(&self, model: Model, runtime: &Runtime) -> (Model, Vec<String>) {
         self.prepare_from(model, &Files::new(Vec::new()), runtime)
     }

@@ -183,11 +183,11 @@ impl Store {
     pub fn add(&self, path: &Path, name: &str) -> anyhow::Result<PathBuf> {
         check_name(name)?;
         let shown = path.display();
-        let path = machine::located(path).with_context(|| format!("cannot find {shown}"))?;
+        let path = machine::canonicalize(path).with_context(|| format!("cannot find {shown}"))?;
         let id = path.to_str().with_context(|| format!("{shown} is not UTF-8: rename it"))?;
         ensure!(
             model_at(&path).is_some(),
-            "{shown} is no model: expected a .gguf or .safetensors file, or a folder with one model"
+            "{shown} is not a model: expected a .gguf or .safetensors file, or a folder with one model"
         );
         let mut names = self.names()?;
         names.insert(name.into(), id.into());
@@ -334,7 +334,7 @@ fn check_name(name: &str) -> anyhow::Result<()> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     let fits = (1..=LONGEST_NAME).contains(&name.len());
     let good = fits && name.chars().all(plain) && name.starts_with(|c: char| c.is_alphanumeric());
-    ensure!(good, "{name:?} is no name: expected letters, digits, and - _ . : between them");
+    ensure!(good, "{name:?} is not a name: expected letters, digits, and - _ . : between them");
     Ok(())
 }
 

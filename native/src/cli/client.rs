@@ -148,7 +148,9 @@ impl ServerClient {
                 anyhow!("{url} answered 503: the server is starting, ending or overloaded")
             }
             Error::StatusCode(404) => {
-                anyhow!("{url} answered 404: the server there is no `wf-run serve`")
+                anyhow!(
+                    "{url} answered 404: the server there is not `wf-run serve`; check the address"
+                )
             }
             Error::StatusCode(status) => anyhow!("{url} answered {status}"),
             Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -157,9 +159,9 @@ impl ServerClient {
             Error::Timeout(_) => {
                 anyhow!("{server} has not answered within {timeout} s: --timeout waits longer")
             }
-            Error::HostNotFound => anyhow!("there is no host of the name in {server}"),
+            Error::HostNotFound => anyhow!("cannot find the host of {server}: check its name"),
             Error::BadUri(_) | Error::Http(_) => usage(format!(
-                "{server} is no address of a server: expected one as in 127.0.0.1:30000 or \
+                "{server} is not an address of a server: expected one as in 127.0.0.1:30000 or \
                  http://127.0.0.1:30000"
             )),
             error => anyhow::Error::new(error).context(format!("cannot ask {url}")),

@@ -22,7 +22,8 @@ pub fn matches(
     })
 }
 
-/// Says which option has a value that is no number, and what it takes; `None` for other errors.
+/// Returns a message that names an option whose value is not a number, and what it takes; `None` for other
+/// errors.
 pub fn wrong_number(error: &clap::Error) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text),
@@ -33,7 +34,7 @@ pub fn wrong_number(error: &clap::Error) -> Option<String> {
     Some(format!("invalid value '{value}' for '{option}': {expected}"))
 }
 
-/// Says which number was expected instead of `value`, for the errors of Rust's own parsers; `None` for
+/// Returns which number was expected instead of `value`, for the errors of Rust's own parsers; `None` for
 /// other errors.
 pub fn expected(error: &(dyn Error + 'static), value: &str) -> Option<&'static str> {
     if error.is::<ParseFloatError>() {

@@ -225,7 +225,7 @@ fn answer(conversation: &mut Conversation, text: Option<String>) -> anyhow::Resu
 fn save(conversation: &Conversation, path: &Path) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(&conversation.messages)? + "\n";
     if path.is_file() && read(path).is_err() {
-        bail!("{} exists and is no conversation: choose another name", path.display());
+        bail!("{} exists and is not a conversation: choose another name", path.display());
     }
     let mut draft = Draft::new(path, true)?;
     draft.write_all(json.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
@@ -236,14 +236,14 @@ fn save(conversation: &Conversation, path: &Path) -> anyhow::Result<()> {
 fn read(path: &Path) -> anyhow::Result<Vec<Message>> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is no conversation", path.display()))
+    serde_json::from_str(&text).with_context(|| format!("{} is not a conversation", path.display()))
 }
 
 /// Continues the conversation of a file, and returns its number of messages.
 fn load(conversation: &mut Conversation, path: &Path) -> anyhow::Result<usize> {
     conversation
         .load(read(path)?)
-        .with_context(|| format!("{} is no conversation", path.display()))?;
+        .with_context(|| format!("{} is not a conversation", path.display()))?;
     Ok(conversation.messages.len())
 }
 

@@ -71,7 +71,7 @@ pub struct Args {
     /// `tight` holds three weights in five bits. `two-bit` is a fifth larger, and every CPU and browser reads
     /// it in place; the tight layout costs those without AVX-512 VBMI memory of their own. `one-bit` holds
     /// eight weights in a byte, for matrices without zeros that have a scale for each 128 weights; other
-    /// matrices are tight. Every CPU and browser reads it in place.
+    /// matrices are tight. Browsers and CPUs with AVX2 or NEON read it in place; others unpack it.
     #[arg(id = "file_layout", long = "layout", value_enum, value_name = "LAYOUT")]
     layout: Option<FileLayout>,
     /// Group columns that are zero together

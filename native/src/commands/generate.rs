@@ -224,7 +224,7 @@ fn request(
         max_tokens: args.max_tokens.map_or(MAX_TOKENS, NonZeroUsize::get),
         sampling: SamplingParams { logprobs: args.logprobs, constraint, ..params },
         stop: args.stop.clone(),
-        stop_scope: AnswerScope::of(&reasoning),
+        stop_scope: AnswerScope::for_reasoning(&reasoning),
         eos: loaded.defaults.eos.clone(),
         watch: args.show_steps,
         tokens,
@@ -246,7 +246,7 @@ fn encode(
     let tokenizer = loaded.tokenizer()?;
     if let Some(suffix) = &args.suffix {
         if args.reasoning != Reasoning::default() {
-            return Err(usage("options of reasoning are not for --suffix: a hole has no thinking"));
+            return Err(usage("--suffix has no thinking: leave the options of reasoning out"));
         }
         let model = (&*loaded.name, tokenizer, loaded.dlm.is_some());
         let (hole, tokens) = Hole::new(model, prompt, suffix)?;

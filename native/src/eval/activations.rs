@@ -56,7 +56,7 @@ pub struct Quality {
     pub counts: Counts,
 }
 
-/// Runs a rule over independent windows of a text, next to `off`.
+/// Runs a rule over independent windows of a text, compared with `off`.
 ///
 /// # Errors
 /// When there is no memory for the KV cache.

@@ -56,7 +56,7 @@ pub struct EngineLimits {
     pub radix_cache: bool,
 }
 
-/// Bytes next to its weights without which no model is loaded: a short KV cache and buffers.
+/// Bytes that a model needs in addition to its weights to be loaded: a short KV cache and buffers.
 const LEAST_ROOM: u64 = 8 << 20;
 
 impl EngineLimits {

@@ -186,7 +186,7 @@ fn the_settings_of_a_server_lead_to_it() {
         nobody(asked(&[("WF_TLS_CERT", "x.pem"), ("WF_PORT", "3")], &[]), 3, "https");
         // `insecure` of a server means another thing than the flag.
         nobody(asked(&[("WF_INSECURE", "true"), ("WF_PORT", "3")], &[]), 3, "http");
-        asked(&[], &["http://"]).ends(2, &["is no address of a server", "127.0.0.1:30000"]);
+        asked(&[], &["http://"]).ends(2, &["is not an address of a server", "127.0.0.1:30000"]);
         asked(&[("WF_PORT", "x")], &[]).ends(2, &["WF_PORT", "`port` cannot be `x`"]);
     }
 }
@@ -315,7 +315,8 @@ fn a_conversation_is_loaded_set_and_answered_again() {
 
     fs::write(saved, "[{\"role\": \"assistant\", \"content\": \"x\"}]").expect("written");
     let commands = format!("/load {saved}\n/regen\n/set color red\n");
-    let parts = ["is no conversation", "message of the user", "there is no answer yet", "--color"];
+    let parts =
+        ["is not a conversation", "message of the user", "there is no answer yet", "--color"];
     run_with_input(&["chat"], commands.as_bytes()).ends(0, &parts);
 }
 

@@ -226,7 +226,7 @@ fn chat_remembers_resets_and_saves() {
         &[
             "tok/s",
             "saved 5 messages",
-            "notes.txt exists and is no conversation: choose another name",
+            "notes.txt exists and is not a conversation: choose another name",
             "/nope is no command",
             "new conversation",
         ],

@@ -133,7 +133,7 @@ fn strict() -> String {
 /// A turn of a history, in no API's form.
 #[derive(Clone)]
 enum Turn {
-    /// Of a role, with a text or parts as chat completions have them.
+    /// A message of a role, with a text or parts as chat completions have them.
     Says(&'static str, Value),
     /// The assistant's thinking and text.
     Thinks(Value, Value),

@@ -221,9 +221,9 @@ fn short_names_are_listed(hub: &Hub, home: &Path, fox: &Path) {
     let told = run(&["run", "fox", "Tell me a story.", "-n", "8"]).ends(0, &[]).stdout;
     let args = ["generate", "-m", path(fox), "Tell me a story.", "-n", "8"];
     assert_eq!(told, run(&args).ends(0, &[]).stdout);
-    run(&["add", path(home), "--name", "x"]).ends(1, &["is no model"]);
+    run(&["add", path(home), "--name", "x"]).ends(1, &["is not a model"]);
     run(&["add", "/no/such", "--name", "x"]).ends(1, &["cannot find /no/such"]);
-    run(&["add", path(fox), "--name", "a/b"]).ends(1, &["is no name"]);
+    run(&["add", path(fox), "--name", "a/b"]).ends(1, &["is not a name"]);
 
     let mut command = wf_run(&["serve", "--port", "0", "-t", "1", "--models", "store"]);
     hub.environment(&mut command, home);
@@ -299,7 +299,7 @@ fn the_store_is_filled_listed_served_and_emptied() {
     assert!(!cache.join("models--org--tiny").exists());
     run(&["generate", "-m", "tiny", "Hi"]).ends(1, &["no name of the store"]);
     run(&["pull", "tiny"]).ends(1, &["is no hub id"]);
-    run(&["pull", "org/tiny", "--name", "a/b"]).ends(1, &["is no name"]);
+    run(&["pull", "org/tiny", "--name", "a/b"]).ends(1, &["is not a name"]);
 }
 
 /// Starts a server of the store in `home`, which this hub fills.

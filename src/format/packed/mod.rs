@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 /// `format` in the metadata.
 const FORMAT: &str = "wrinklefree";
-/// `version` in the metadata of files with one-bit matrices, of others with a block that drafts tokens, of
-/// others with group scales in the tight layout, of others with rotated matrices or linear attention, of others with planes, and of all
-/// others. Older programs read older versions.
+/// `version` in the metadata, by the first feature that a file has: one-bit matrices, a block that drafts
+/// tokens, group scales in the tight layout, rotated matrices or linear attention, planes, none. Older
+/// programs read older versions.
 const VERSION_ONE_BIT: &str = "7";
 const VERSION_MTP: &str = "6";
 const VERSION_TIGHT_GROUPS: &str = "5";

@@ -96,7 +96,7 @@ impl Request {
                 ..self.sampling.params(&loaded.defaults)
             },
             stop: self.input.stop,
-            stop_scope: AnswerScope::of(&reasoning),
+            stop_scope: AnswerScope::for_reasoning(&reasoning),
             eos: eos.clone(),
             watch: self.input.watch,
             ..engine::Request::default()

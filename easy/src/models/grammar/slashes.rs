@@ -16,7 +16,7 @@ const MOST: usize = 64;
 /// Tokens of a vocabulary with the escape.
 #[derive(Debug, Default)]
 pub struct Slashes {
-    /// For the beginning of a character, and for what follows a backslash.
+    /// Places at the beginning of a character, and after a backslash.
     places: [Place; 2],
     /// The bytes of all tokens: true for an odd number of backslashes at the end, and whether they are all.
     ends: Vec<(bool, bool)>,
@@ -94,8 +94,7 @@ fn longer(word: &[u8], mut escaped: bool) -> Vec<u8> {
 pub struct SlashMatcher {
     matcher: Matcher,
     slashes: Option<Arc<Slashes>>,
-    /// For each token: the number of tokens that the matcher read, and whether a backslash ends it that
-    /// escapes what follows.
+    /// Number of tokens that the matcher read for each token, and true if an escaping backslash ends it.
     read: Vec<(usize, bool)>,
 }
 

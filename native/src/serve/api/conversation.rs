@@ -263,7 +263,7 @@ impl Conversation {
             chat_prompt::render_bare(template, &messages, inputs).ok()
         };
         let preserves = self.reasoning(model).preserves() == Some(true);
-        SharedPrefixes::of(prompt, messages, &model.tokenizer, preserves, render)
+        SharedPrefixes::find(prompt, messages, &model.tokenizer, preserves, render)
     }
 
     /// Returns the tokens of the prompt.

@@ -18,8 +18,8 @@ pub(in crate::format::gguf) const TRAINING: &str = "wrinklefree.training";
 /// Key of the activations that ternary matrices with one scale were trained with, `int8` or `int16`. Other
 /// programs ignore it.
 pub(in crate::format::gguf) const ACTIVATIONS: &str = "wrinklefree.activations";
-/// Says that `general.sampling.*` has all that the model's authors state, so that what is missing there is not
-/// what other files of the family leave out.
+/// Key of a flag: `general.sampling.*` has all that the model's authors state. Readers then add none of the
+/// family's own parameters.
 pub(in crate::format::gguf) const SAMPLING_STATED: &str = "wrinklefree.sampling_stated";
 
 /// Name of the architecture in GGUF.

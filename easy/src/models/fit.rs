@@ -180,6 +180,14 @@ impl KvSize {
         KvFit { context: context.min(pages.saturating_mul(PAGE)), pages, kv }
     }
 
+    /// Bytes of the keys and values that were asked for, and of buffers.
+    fn asked(&self, spec: &Spec) -> u64 {
+        let pages = self.tokens.or(self.context).map_or(0, |positions| positions.div_ceil(PAGE));
+        let plain = KvConfig { states: StateLimits { sequences: 0, snapshots: 0 }, ..self.kv };
+        let stated = KvPool::bytes(spec, pages, &plain) as u64;
+        stated.saturating_add(Workspace::bytes(spec, self.rows) as u64)
+    }
+
     /// Types and numbers of recurrent states: one for each sequence, and those that the prefix cache keeps.
     fn with_states(&self, spec: &Spec, left: Option<u64>) -> KvConfig {
         let numbers = |snapshots: usize| {
@@ -195,7 +203,10 @@ impl KvSize {
             (Some(bytes), _) => fit(bytes),
             (None, Some(left)) => {
                 let running = KvPool::state_bytes(spec, &numbers(0)) as u64;
-                fit((left / 2).saturating_sub(running) / STATE_SHARE).min(STATES.1)
+                let share = (left / 2).saturating_sub(running) / STATE_SHARE;
+                // What was asked for comes first.
+                let rest = left.saturating_sub(running).saturating_sub(self.asked(spec));
+                fit(share.min(rest)).min(STATES.1)
             }
             (None, None) => self.sequences.saturating_mul(2),
         };

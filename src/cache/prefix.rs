@@ -168,6 +168,11 @@ impl Tree {
         self.nodes[node].edge.as_ref().map(|edge| edge.parent)
     }
 
+    /// Returns the root of a node's namespace.
+    pub fn root_of(&self, node: NodeId) -> NodeId {
+        std::iter::successors(Some(node), |&node| self.parent(node)).last().unwrap_or(node)
+    }
+
     /// Returns the last snapshot on the way to the end of a node's page, and the node before its page.
     pub fn last_snapshot(&self, node: NodeId) -> Option<(SnapshotId, Option<NodeId>)> {
         let mut nodes = std::iter::successors(Some(node), |&node| self.parent(node));

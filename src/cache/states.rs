@@ -177,7 +177,8 @@ impl KvPool {
         }
         let (pages, used, answer_end) =
             (shared.pages, states.requests, place == StatePlace::AnswerEnd);
-        let mut history = StateUse { pages, used, answer_end, ..StateUse::default() };
+        let root = tree.root_of(shared.node);
+        let mut history = StateUse { pages, used, answer_end, root, ..StateUse::default() };
         history.keep(place, request);
         let Some(id) = states.make_room(tree, shared.node, history) else { return };
         states.copy(id, slot, layers.iter().map(|layer| &layer.states));

@@ -6,6 +6,7 @@
 //! others on the way are replaced by these.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Place of a recurrent state in a text, for which the prefix cache keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(super) struct StateUse {
     pub answer_end: bool,
     /// Index of the last state before it on its way.
     pub parent: Option<usize>,
+    /// Root of its namespace in the prefix tree.
+    pub root: usize,
 }
 
 /// Reason why a state is worth little, from the least worth on.
@@ -123,11 +126,17 @@ pub(super) fn least(states: &[StateUse], requests: u64, lifetime: u64) -> Option
             () => Rank::Needed,
         }
     };
+    // A namespace that has more states than others gives one first, so none can take the place of all.
+    let mut of_root = BTreeMap::<usize, usize>::new();
+    states.iter().for_each(|state| *of_root.entry(state.root).or_default() += 1);
     // Conversations that live are used in any order, so what counts is what would be computed again.
     let lost = |i: usize| states[i].pages - states[i].parent.map_or(0, |p| states[p].pages);
     (0..states.len()).min_by_key(|&i| match rank(i) {
-        Rank::Needed => (Rank::Needed, lost(i) as u64, states[i].used as usize),
-        rank => (rank, states[i].used, states[i].pages),
+        Rank::Needed => {
+            let others = Reverse(of_root[&states[i].root]);
+            (Rank::Needed, others, lost(i) as u64, states[i].used as usize)
+        }
+        rank => (rank, Reverse(0), states[i].used, states[i].pages),
     })
 }
 
@@ -223,5 +232,16 @@ mod tests {
             state(Some(1), 35, 40, QuestionEnd),
         ];
         assert_eq!(order(states, 40)[0], 0);
+    }
+
+    #[test]
+    fn a_namespace_with_many_states_gives_one_first() {
+        let mut states = vec![
+            state(None, 900, 1, QuestionEnd),
+            state(None, 800, 2, QuestionEnd),
+            state(None, 10, 3, QuestionEnd),
+        ];
+        states[2].root = 1;
+        assert_eq!(order(states, 3)[0], 1);
     }
 }

@@ -328,6 +328,7 @@ impl Scheduler {
 
 /// Makes positions of a sequence final, and shares them if all are finite.
 fn commit(pool: &mut KvPool, kv: KvSeq, sequence: &Sequence, committed: usize) {
+    let before = pool.committed(kv);
     pool.commit(kv, committed);
     if sequence.failed {
         return;
@@ -335,7 +336,9 @@ fn commit(pool: &mut KvPool, kv: KvSeq, sequence: &Sequence, committed: usize) {
     pool.publish(kv, sequence.decoder.tokens());
     let Some(plan) = &sequence.snapshots else { return };
     let answered = sequence.finished.then_some(AnswerEnd);
-    if let Some(place) = plan.place(committed / PAGE * PAGE).or(answered) {
+    // A state that was refused is not offered again with each token of the next page.
+    let completed = (committed / PAGE > before / PAGE).then(|| plan.place(committed / PAGE * PAGE));
+    if let Some(place) = completed.flatten().or(answered) {
         pool.keep_states(kv, place);
     }
 }

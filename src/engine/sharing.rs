@@ -45,7 +45,9 @@ fn find(next: &Sequence, running: &mut [Running], pool: &KvPool) -> Option<Await
     let least = pool.cached_prefix(&next.namespace, tokens)? + LEAST;
     let mut best: Option<AwaitedPrompt> = None;
     for other in running {
-        if tokens.len() < least || other.sequence.namespace != next.namespace {
+        // A sequence that decodes has read its prompt: its text need not be compared.
+        let reads = other.sequence.decoder.prefilling();
+        if !reads || tokens.len() < least || other.sequence.namespace != next.namespace {
             continue;
         }
         let theirs = other.sequence.decoder.tokens().iter();

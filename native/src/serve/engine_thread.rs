@@ -27,6 +27,8 @@ use wrinklefree::engine::{
 const OTHERS_SHARE: usize = 8;
 /// Longest time an idle engine waits for a command before it updates the metrics.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
+/// Most commands between two passes.
+const MOST_COMMANDS: usize = 64;
 /// Time between returns of free memory to the system while requests run. A return takes milliseconds.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -272,13 +274,15 @@ impl EngineThread {
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
         }
-        loop {
+        // Commands may come faster than they are handled: passes go on meanwhile.
+        for _ in 0..MOST_COMMANDS {
             match commands.try_recv() {
                 Ok(command) => self.handle(command),
-                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return false,
             }
         }
+        true
     }
 
     /// Returns free memory to the system: once nothing runs any more, and every minute of a busy time.

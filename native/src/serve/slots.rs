@@ -49,6 +49,12 @@ impl Slots {
         self.lock().iter().map(state).collect()
     }
 
+    /// Returns a number for each slot's text with this salt; 0 for others.
+    pub fn of_texts(&self, salt: &str, number: impl Fn(&SlotText) -> usize) -> Vec<usize> {
+        let of = |slot: &Slot| if slot.text.salt == salt { number(&slot.text) } else { 0 };
+        self.lock().iter().map(of).collect()
+    }
+
     /// Returns the text of a slot; `None` if there is no such slot.
     pub fn text(&self, id: usize) -> Option<SlotText> {
         self.lock().get(id).map(|slot| slot.text.clone())

@@ -19,6 +19,7 @@ use std::io::{self, Write};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::Semaphore;
 use wrinklefree::cache::{KvPool, PAGE, SavedError};
 use wrinklefree::engine::Engine;
 
@@ -77,13 +78,13 @@ async fn kept_states(model: &ServedModel, tenant: &Tenant) -> Option<Vec<usize>>
     if !model.is_recurrent() {
         return None;
     }
-    let salt = tenant.unsalted();
-    let texts: Vec<_> = (0..model.slots.count())
-        .map(|id| model.slots.text(id).filter(|text| text.salt == salt).unwrap_or_default())
-        .collect();
+    // Counting takes time of the engine's thread: one at a time.
+    static COUNTING: Semaphore = Semaphore::const_new(1);
+    let _one = COUNTING.acquire().await.ok()?;
+    let (slots, salt) = (model.slots.clone(), tenant.unsalted());
     let count = move |engine: &mut Engine| {
         let kept = |text: &SlotText| engine.kept_states((&text.salt, text.block), &text.tokens);
-        texts.iter().map(kept).collect()
+        slots.of_texts(&salt, kept)
     };
     model.engine.run(count).await
 }

@@ -149,7 +149,21 @@ impl ResponsesFormatter {
         });
         response["timings"] = json!(generation.timings());
         self.store(&response);
+        self.add_scores(&mut response);
         response
+    }
+
+    /// Adds the log-probabilities of all texts. They are many times as long as the texts, so neither events
+    /// of items nor stored responses have them.
+    fn add_scores(&self, response: &mut Value) {
+        if !self.scores.requested() {
+            return;
+        }
+        for (index, block) in self.blocks.0.iter().enumerate() {
+            if matches!(block, OutputBlock::Text(_)) {
+                response["output"][index]["content"][0]["logprobs"] = self.scores.of_block(index);
+            }
+        }
     }
 
     /// Stores the complete response with the conversation that it ends.
@@ -207,7 +221,7 @@ impl ResponsesFormatter {
                 "type": "message",
                 "role": "assistant",
                 "status": status,
-                "content": [part(text, &self.scores.of_block(index))],
+                "content": [part(text)],
             }),
             OutputBlock::Call(call) => json!({
                 "id": id,
@@ -287,7 +301,7 @@ impl ResponsesFormatter {
         let added = json!({"output_index": index, "item": item});
         let mut events = vec![self.event("output_item.added", added)];
         if text {
-            let fields = json!({"content_index": 0, "part": part("", &json!([]))});
+            let fields = json!({"content_index": 0, "part": part("")});
             events.push(self.block_event("content_part.added", index, fields));
         }
         events
@@ -304,7 +318,7 @@ impl ResponsesFormatter {
             }
             OutputBlock::Text(text) => {
                 let logprobs = self.scores.of_block(index);
-                let whole = json!({"content_index": 0, "part": part(text, &logprobs)});
+                let whole = json!({"content_index": 0, "part": part(text)});
                 let done = json!({"content_index": 0, "text": text, "logprobs": logprobs});
                 vec![
                     self.block_event("output_text.done", index, done),
@@ -331,9 +345,9 @@ fn reasoning_part(text: &str) -> Value {
     json!({"type": "reasoning_text", "text": text})
 }
 
-/// Returns a text as a part of a message.
-fn part(text: &str, logprobs: &Value) -> Value {
-    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs})
+/// Returns a text as a part of a message, without log-probabilities.
+fn part(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
 impl StreamFormatter for ResponsesFormatter {

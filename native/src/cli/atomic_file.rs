@@ -2,7 +2,7 @@
 
 use crate::cli::{out, signals, system};
 use anyhow::{Context, bail};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -49,19 +49,27 @@ pub fn locked<T>(
     remove_left(folder);
     for _ in 0..ATTEMPTS {
         let made = signals::temporary(&make, &path)?;
-        let lock = lock(path(&made), File::lock);
         // Another process may have taken it for one that was left.
-        if path(&made).exists() {
-            return Ok((made, lock));
+        match lock(path(&made)) {
+            Ok(lock) if path(&made).exists() => return Ok((made, lock)),
+            _ => {}
         }
     }
     Err(io::Error::other("other programs remove its temporary files"))
 }
 
 /// Locks a file or directory; `None` where the system or the file system has no such locks.
-fn lock<E>(path: &Path, how: impl FnOnce(&File) -> Result<(), E>) -> Option<File> {
-    let file = File::open(path).ok().filter(|_| system::locked_files_are_readable())?;
-    how(&file).is_ok().then_some(file)
+///
+/// # Errors
+/// If another process holds the lock.
+fn lock(path: &Path) -> Result<Option<File>, TryLockError> {
+    let file = File::open(path).ok().filter(|_| system::locked_files_are_readable());
+    let Some(file) = file else { return Ok(None) };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::Error(_)) => Ok(None),
+        Err(busy) => Err(busy),
+    }
 }
 
 /// Removes the temporary files and directories in a folder that no process holds: those of programs that were
@@ -73,10 +81,11 @@ fn remove_left(folder: &Path) {
         let random = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
         let ours = random.is_some_and(|random| random.bytes().all(|c| c.is_ascii_alphanumeric()));
         let Ok(kind) = entry.file_type() else { continue };
-        if !ours || kind.is_symlink() {
+        // Opening a pipe would wait for ever.
+        if !ours || !(kind.is_file() || kind.is_dir()) {
             continue;
         }
-        let Some(_lock) = lock(&path, File::try_lock) else { continue };
+        let Ok(Some(_lock)) = lock(&path) else { continue };
         let removed =
             if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         if removed.is_ok() {

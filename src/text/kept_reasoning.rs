@@ -13,7 +13,7 @@ use super::{OutputPart, template};
 use serde_json::{Value, json};
 
 /// Variable of templates that keeps the reasoning of earlier turns. Some templates know it themselves.
-const VARIABLE: &str = "preserve_thinking";
+pub(crate) const PRESERVE_THINKING: &str = "preserve_thinking";
 /// Longest text between the beginning of an answer and the name of its first call.
 const LONGEST_HEAD: usize = 256;
 
@@ -31,7 +31,7 @@ pub(super) struct AnswerForm {
 
 /// Returns true if these options ask for the reasoning of earlier turns.
 pub(super) fn is_asked(options: &RenderOptions) -> bool {
-    options.variables.get(VARIABLE) == Some(&Value::Bool(true))
+    options.variables.get(PRESERVE_THINKING) == Some(&Value::Bool(true))
 }
 
 /// Renders a conversation with the reasoning of all answers; `None` if the template does not write answers
@@ -112,6 +112,9 @@ impl Answer {
         let Marks { begin, end, index } = marks;
         let in_call = calls && content.trim().is_empty();
         if in_call {
+            if message["content"].is_string() {
+                message["content"] = content.into();
+            }
             let call = &mut message["tool_calls"][0];
             let function =
                 if call.get("function").is_some() { &mut call["function"] } else { call };
@@ -260,7 +263,7 @@ mod tests {
         let parts = TextParts { chat_template: Some(source.into()), ..TextParts::default() };
         let template = ChatTemplate::new(&parts).expect("valid").expect("there");
         let mut options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
-        options.variables.insert(VARIABLE.into(), keeps.into());
+        options.variables.insert(PRESERVE_THINKING.into(), keeps.into());
         options.variables.extend(thinks.map(|thinks| ("enable_thinking".into(), thinks.into())));
         template.prompt(messages, options).expect("renders").text().to_string()
     }

@@ -32,6 +32,7 @@ pub use detokenize::Detokenizer;
 pub use end_tokens::{EndReason, EndToken, describe_end_tokens, end_tokens};
 pub use error::TextError;
 pub use fim::FimTokens;
+pub(crate) use kept_reasoning::PRESERVE_THINKING;
 pub use known_templates::{template_names, template_text};
 pub use model_text::{ModelText, TextOptions};
 pub use reasoning::{OutputPart, ReasoningMarkers, ReasoningParser, ReasoningStart};

@@ -204,7 +204,7 @@ impl ChatTemplate {
     ) -> Result<String, TextError> {
         if kept_reasoning::is_asked(options)
             && let Some(form) = self.form.get_or_init(|| AnswerForm::of_template(self))
-            && let Some(text) = kept_reasoning::render(self, form, messages, options)?
+            && let Ok(Some(text)) = kept_reasoning::render(self, form, messages, options)
         {
             return Ok(text);
         }

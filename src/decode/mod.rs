@@ -18,9 +18,9 @@ pub use draft::Drafter;
 pub(crate) use draft::likeliest;
 pub use prompt::{Pooling, PromptDecoder};
 pub use sample::{
-    Certainty, Constraint, Dry, History, Infill, MarkerTexts, Mirostat, MirostatVersion, Next,
-    Prediction, ReasoningConstraint, ReasoningTokens, Sampled, Sampler, SamplingError,
-    SamplingParams, TokenTexts,
+    Certainty, ClosingTokens, Constraint, Dry, History, Infill, MarkerTexts, Mirostat,
+    MirostatVersion, Next, Prediction, ReasoningConstraint, ReasoningTokens, Sampled, Sampler,
+    SamplingError, SamplingParams, TokenTexts,
 };
 pub use verify::Verify;
 

@@ -29,7 +29,7 @@ pub use dry::Dry;
 pub use infill::{Infill, TokenTexts};
 pub use mirostat::{Mirostat, MirostatVersion};
 pub use params::{SamplingError, SamplingParams};
-pub use reasoning::{MarkerTexts, ReasoningConstraint, ReasoningTokens};
+pub use reasoning::{ClosingTokens, MarkerTexts, ReasoningConstraint, ReasoningTokens};
 
 use super::FinishReason;
 use candidates::{Candidates, best, log_sum_exp, top};

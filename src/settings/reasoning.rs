@@ -1,7 +1,11 @@
 //! Settings of reasoning, and their effect on one output.
 
-use crate::decode::{Constraint, MarkerTexts, ReasoningConstraint, ReasoningTokens, TokenTexts};
-use crate::text::{ChatTemplate, ReasoningMarkers, ReasoningParser, ReasoningStart, Tokenizer};
+use crate::decode::{
+    ClosingTokens, Constraint, MarkerTexts, ReasoningConstraint, ReasoningTokens, TokenTexts,
+};
+use crate::text::{
+    ChatTemplate, PRESERVE_THINKING, ReasoningMarkers, ReasoningParser, ReasoningStart, Tokenizer,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -9,8 +13,6 @@ use std::sync::Arc;
 /// Variables of templates that settings cannot replace.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "documents", "add_generation_prompt", "strftime_now"];
-/// Variable of templates that keeps the thinking of earlier turns.
-const PRESERVE: &str = "preserve_thinking";
 
 /// Settings of reasoning. Unset values are those of the model's chat template.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -147,11 +149,11 @@ impl Reasoning {
         if let Some(name) = variables.keys().find(|name| RESERVED.contains(&name.as_str())) {
             return Err(ReasoningError::Reserved(name.clone()));
         }
-        if variables.get(PRESERVE).is_some_and(|value| !value.is_boolean()) {
-            return Err(ReasoningError::NotBoolean(PRESERVE));
+        if variables.get(PRESERVE_THINKING).is_some_and(|value| !value.is_boolean()) {
+            return Err(ReasoningError::NotBoolean(PRESERVE_THINKING));
         }
         if let Some(preserves) = self.preserves() {
-            variables.insert(PRESERVE.into(), preserves.into());
+            variables.insert(PRESERVE_THINKING.into(), preserves.into());
         }
         if let Some(enabled) = self.thinks() {
             variables.insert("enable_thinking".into(), enabled.into());
@@ -165,7 +167,8 @@ impl Reasoning {
     /// Returns true if the thinking of earlier turns is kept; `None` if the template decides.
     #[must_use]
     pub fn preserves(&self) -> Option<bool> {
-        let variable = self.chat_template_kwargs.as_ref().and_then(|kwargs| kwargs.get(PRESERVE));
+        let variable =
+            self.chat_template_kwargs.as_ref().and_then(|kwargs| kwargs.get(PRESERVE_THINKING));
         self.preserve_thinking.or(variable.and_then(Value::as_bool))
     }
 
@@ -244,9 +247,12 @@ impl OutputReasoning {
         };
         let cut = close.len() > 1 || open.as_ref().is_some_and(|open| open.len() > 1);
         let texts = cut.then(|| {
-            let vocab = u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
-            let markers = [markers.open, markers.close];
-            MarkerTexts::new(markers, Arc::new(Texts(tokenizer.clone())), vocab)
+            let close = markers.close;
+            let rests = (1..close.len()).map(|n| tokenizer.tokens_from(&close[n..]));
+            let closing =
+                ClosingTokens { whole: tokenizer.tokens_with(close), rests: rests.collect() };
+            let texts = Arc::new(Texts(tokenizer.clone()));
+            MarkerTexts::new([markers.open, close], texts, &closing)
         });
         let around = [encode("\n"), encode("\n\n")];
         let tokens = ReasoningTokens { open, close, around, eos: eos.to_vec(), texts };
@@ -308,12 +314,12 @@ mod tests {
             ..Reasoning::default()
         };
         let of_server = || Reasoning { preserve_thinking: Some(true), ..Reasoning::default() };
-        for (request, want) in [(json!({}), true), (json!({PRESERVE: false}), false)] {
+        for (request, want) in [(json!({}), true), (json!({PRESERVE_THINKING: false}), false)] {
             let variables = of_request(request).or(of_server()).variables().expect("valid");
-            assert_eq!(variables[PRESERVE], want);
+            assert_eq!(variables[PRESERVE_THINKING], want);
         }
-        let wrong = of_request(json!({PRESERVE: "yes"})).or(of_server()).variables();
-        assert_eq!(wrong, Err(ReasoningError::NotBoolean(PRESERVE)));
+        let wrong = of_request(json!({PRESERVE_THINKING: "yes"})).or(of_server()).variables();
+        assert_eq!(wrong, Err(ReasoningError::NotBoolean(PRESERVE_THINKING)));
     }
 
     #[test]

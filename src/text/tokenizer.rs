@@ -4,7 +4,8 @@
 use super::token_bytes::TokenBytes;
 use super::{Detokenizer, TextError, gguf_vocab, pretokenize, tokenizer_json};
 use crate::format::Vocabulary;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Converts text to token ids and back. Cheap to clone, and usable from many threads.
 ///
@@ -24,12 +25,16 @@ pub struct Tokenizer {
     inner: Arc<Inner>,
 }
 
+/// Tokens by a text that they have, or begin with (true).
+type KeptTokens = BTreeMap<(&'static str, bool), Arc<[u32]>>;
+
 struct Inner {
     hf: tokenizers::Tokenizer,
     token_bytes: TokenBytes,
     /// Most bytes of a text that one token can stand for.
     longest: usize,
     guessed_pre: Option<&'static str>,
+    kept: Mutex<KeptTokens>,
 }
 
 /// Largest factor by which normalization makes a text shorter: NFKC composes three characters.
@@ -83,7 +88,8 @@ impl Tokenizer {
         let ids = 0..u32::try_from(token_bytes.len()).unwrap_or(u32::MAX);
         let longest = ids.map(|id| token_bytes.bytes(id).len()).max().unwrap_or(0).max(1);
         let longest = if hf.get_normalizer().is_some() { longest * SHRINKS } else { longest };
-        Ok(Self { inner: Arc::new(Inner { hf, token_bytes, longest, guessed_pre }) })
+        let kept = Mutex::default();
+        Ok(Self { inner: Arc::new(Inner { hf, token_bytes, longest, guessed_pre, kept }) })
     }
 
     /// Encodes a text. With `add_special`, the model's special tokens (BOS…) are added around it. The
@@ -142,6 +148,25 @@ impl Tokenizer {
     #[must_use]
     pub fn bytes(&self, id: u32) -> &[u8] {
         self.inner.token_bytes.bytes(id)
+    }
+
+    /// Returns the ids of the tokens that have `text` in their bytes. They are kept, because finding them
+    /// reads the whole vocabulary.
+    pub fn tokens_with(&self, text: &'static str) -> Arc<[u32]> {
+        let has =
+            |bytes: &[u8]| bytes.windows(text.len().max(1)).any(|part| part == text.as_bytes());
+        self.kept_tokens((text, false), has)
+    }
+
+    /// Returns the ids of the tokens whose bytes begin with `text`, which are kept too.
+    pub fn tokens_from(&self, text: &'static str) -> Arc<[u32]> {
+        self.kept_tokens((text, true), |bytes| bytes.starts_with(text.as_bytes()))
+    }
+
+    fn kept_tokens(&self, key: (&'static str, bool), fits: impl Fn(&[u8]) -> bool) -> Arc<[u32]> {
+        let mut known = self.inner.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let find = || (0..self.vocab_size() as u32).filter(|&id| fits(self.bytes(id))).collect();
+        known.entry(key).or_insert_with(find).clone()
     }
 
     /// Returns true if [`Tokenizer::decode`] leaves this token out.

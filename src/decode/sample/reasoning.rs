@@ -29,29 +29,48 @@ pub struct MarkerTexts {
     close: &'static str,
     /// The bytes of the model's tokens.
     tokens: Arc<dyn TokenTexts>,
-    /// Number of the model's tokens.
-    vocab: u32,
     /// Tokens that have the closing marker and more than line breaks after it.
     overrunning: Arc<[u32]>,
+    /// The same without the first bytes of the marker, by their number less one.
+    completing: Arc<[Vec<u32>]>,
+}
+
+/// Ids of a model's tokens by their place in a closing marker.
+#[derive(Clone, Debug)]
+pub struct ClosingTokens {
+    /// Tokens that have the whole marker.
+    pub whole: Arc<[u32]>,
+    /// Tokens that begin with the rest of the marker, by the number of bytes before it, from one on.
+    pub rests: Vec<Arc<[u32]>>,
 }
 
 /// Most tokens of white space before an opening marker.
 const MOST_SPACE: usize = 64;
 
 impl MarkerTexts {
-    /// Makes the texts of a model with `vocab` tokens.
+    /// Makes the texts of a model. `closing` are the tokens in question, of the closing marker.
     #[must_use]
-    pub fn new([open, close]: [&'static str; 2], tokens: Arc<dyn TokenTexts>, vocab: u32) -> Self {
+    pub fn new(
+        [open, close]: [&'static str; 2],
+        tokens: Arc<dyn TokenTexts>,
+        closing: &ClosingTokens,
+    ) -> Self {
         let overruns = |token: &u32| {
             let bytes = tokens.bytes(*token);
             let mut parts = bytes.windows(close.len());
-            bytes.len() > close.len()
-                && parts
-                    .position(|part| part == close.as_bytes())
-                    .is_some_and(|at| goes_on(&bytes[at + close.len()..]))
+            let at = parts.position(|part| part == close.as_bytes());
+            at.is_some_and(|at| goes_on(&bytes[at + close.len()..]))
         };
-        let overrunning = (0..vocab).filter(overruns).collect();
-        Self { open, close, tokens, vocab, overrunning }
+        let overrunning = closing.whole.iter().copied().filter(overruns).collect();
+        let completing = closing.rests.iter().zip(1..).map(|(begun, n)| {
+            let completes = |token: &u32| {
+                let rest = tokens.bytes(*token).strip_prefix(&close.as_bytes()[n..]);
+                rest.is_some_and(goes_on)
+            };
+            begun.iter().copied().filter(completes).collect()
+        });
+        let completing = completing.collect();
+        Self { open, close, tokens, overrunning, completing }
     }
 
     /// Returns the bytes after the closing marker if the last of these tokens completes it.
@@ -86,16 +105,12 @@ impl MarkerTexts {
     fn overrunning(&self, accepted: &[(u32, Phase)]) -> Vec<u32> {
         let close = self.close.as_bytes();
         let (text, _) = self.end(accepted, close.len());
-        let begun: Vec<usize> = (1..close.len()).filter(|&n| text.ends_with(&close[..n])).collect();
         let mut all = self.overrunning.to_vec();
-        if begun.is_empty() {
-            return all;
+        for (tokens, n) in self.completing.iter().zip(1..) {
+            if text.ends_with(&close[..n]) {
+                all.extend(tokens);
+            }
         }
-        let completes = |token: &u32| {
-            let bytes = self.tokens.bytes(*token);
-            begun.iter().any(|&n| bytes.strip_prefix(&close[n..]).is_some_and(goes_on))
-        };
-        all.extend((0..self.vocab).filter(completes));
         all
     }
 }
@@ -477,7 +492,12 @@ mod tests {
 
     /// Markers `<t>` and `</t>` without tokens of their own.
     fn cut(open: bool, budget: Option<usize>, answers: bool) -> ReasoningConstraint {
-        let texts = MarkerTexts::new(["<t>", "</t>"], Arc::new(Words), 23);
+        let find = |fits: &dyn Fn(&str) -> bool| {
+            (0u32..).zip(WORDS).filter(|(_, word)| fits(word)).map(|(token, _)| token).collect()
+        };
+        let rests = (1..4).map(|n| find(&|word| word.starts_with(&"</t>"[n..]))).collect();
+        let closing = ClosingTokens { whole: find(&|word| word.contains("</t>")), rests };
+        let texts = MarkerTexts::new(["<t>", "</t>"], Arc::new(Words), &closing);
         let tokens = ReasoningTokens {
             open: open.then(|| vec![2, 6]),
             close: vec![3, 6],

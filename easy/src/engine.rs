@@ -6,9 +6,8 @@ use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::grammar::{Grammar, Grammars, NOT_HELD};
 use crate::stream::{CancelHandle, Completion, Stream};
 use crate::worker::{Client, Command, Submission};
-use crate::{EngineBuilder, Error, GenerateOptions};
+use crate::{EngineBuilder, Error, GenerateOptions, random_seed};
 use std::ffi::OsString;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 #[cfg(feature = "grammar")]
 use std::sync::OnceLock;
@@ -220,13 +219,12 @@ impl Engine {
         let sampling = wrinklefree::decode::SamplingParams {
             logprobs: options.logprobs,
             constraint,
-            seed: options.sampling.seed.unwrap_or_else(drawn_seed),
+            seed: options.sampling.seed.unwrap_or_else(random_seed),
             ..options.sampling.params(defaults)
         };
-        let settings = options.settings.clone().or(settings.clone());
         let settings = match &hole {
-            Some(hole) => hole.settings(settings)?,
-            None => settings,
+            Some(hole) => hole.settings(options.settings.clone(), settings)?,
+            None => options.settings.clone().or(settings.clone()),
         };
         let mut request = Request {
             tokens,
@@ -403,9 +401,4 @@ fn plain(tokens: Vec<u32>, options: &GenerateOptions) -> Result<ChatPrompt, Erro
         return Err(Error::PlainReasoning);
     }
     Ok(ChatPrompt { tokens, ..ChatPrompt::default() })
-}
-
-/// Returns an unpredictable seed.
-fn drawn_seed() -> u64 {
-    RandomState::new().hash_one(0)
 }

@@ -46,7 +46,7 @@ pub use error::Error;
 pub use models::OpenError;
 #[cfg(feature = "grammar")]
 pub use models::grammar::Grammar;
-pub use options::GenerateOptions;
+pub use options::{GenerateOptions, random_seed};
 pub use stream::{CancelHandle, Chunk, Completion, Finished, Stream};
 pub use wrinklefree;
 pub use wrinklefree::cache::KvType;

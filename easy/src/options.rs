@@ -2,6 +2,7 @@
 
 #[cfg(feature = "grammar")]
 use crate::models::grammar::Grammar;
+use std::hash::{BuildHasher, RandomState};
 use wrinklefree::settings::{Mode, Reasoning, Sampling, Settings};
 
 /// Options of a request. Unset sampling options are those that the model's authors recommend.
@@ -155,4 +156,9 @@ impl GenerateOptions {
     pub fn grammar(self, grammar: Grammar) -> Self {
         Self { grammar: Some(grammar), ..self }
     }
+}
+
+/// Returns an unpredictable seed, as requests without one draw it.
+pub fn random_seed() -> u64 {
+    RandomState::new().hash_one(0)
 }

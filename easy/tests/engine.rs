@@ -175,6 +175,11 @@ fn holes_are_filled_between_two_texts() {
     let ar = GenerateOptions::default().decode_mode(Mode::Ar);
     assert!(error(fill("Tom had a red", ar)).contains("decode_mode ar cannot fill a hole"));
     assert!(error(fill("Tom", GenerateOptions::default().max_tokens(99))).contains("fit"));
+    // A default mode that cannot fill holes gives way to one that can.
+    let verifies = Engine::builder_default().threads(1).context(512).decode_mode(Mode::Verify);
+    let options = GenerateOptions::default().temperature(0.0).suffix(" ball.");
+    let output = verifies.build().expect("opens").generate("Tom had a red", &options);
+    assert_eq!(output.expect("fills").text, all.text);
     let options = GenerateOptions::default().suffix("x");
     assert!(error(engine.chat(&[Message::user("Hi")], &options)).contains("suffix needs a prompt"));
 }

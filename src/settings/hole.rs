@@ -78,19 +78,21 @@ impl Hole {
         Err(HoleError::Unsupported { model: model.into() })
     }
 
-    /// Returns the settings with a decode mode that fills the hole.
+    /// Returns the settings of a request over the defaults of its shell, with a decode mode that fills the
+    /// hole: the request's, else the default one if it can, else `iterative`.
     ///
     /// # Errors
-    /// For a mode that cannot.
-    pub fn settings(&self, settings: Settings) -> Result<Settings, HoleError> {
+    /// If the request's own mode cannot.
+    pub fn settings(&self, request: Settings, default: &Settings) -> Result<Settings, HoleError> {
         if matches!(self, Self::Tokens { .. }) {
-            return Ok(settings);
+            return Ok(request.or(default.clone()));
         }
-        match settings.decode_mode.filter(|&mode| mode != Mode::Auto) {
-            None => Ok(Settings { decode_mode: Some(Mode::Iterative), ..settings }),
-            Some(mode) if mode.denoises() => Ok(settings),
-            Some(mode) => Err(HoleError::Mode(mode)),
-        }
+        let mode = match request.decode_mode.filter(|&mode| mode != Mode::Auto) {
+            None => default.decode_mode.filter(|mode| mode.denoises()).unwrap_or(Mode::Iterative),
+            Some(mode) if mode.denoises() => mode,
+            Some(mode) => return Err(HoleError::Mode(mode)),
+        };
+        Ok(Settings { decode_mode: Some(mode), ..request.or(default.clone()) })
     }
 
     /// Makes a request fill the hole: its decode mode, and the tokens that end it. Returns the tokens that

@@ -216,6 +216,9 @@ impl Store {
     /// Parses a hub id, or that of a short name.
     fn parse(&self, id: &str) -> anyhow::Result<HubId> {
         let known = self.id_of(id)?;
+        if known.as_deref().is_some_and(is_elsewhere) {
+            bail!("{id} is the name of a model elsewhere on disk, which cannot be pulled");
+        }
         let id = known.as_deref().unwrap_or(id);
         HubId::parse(id).with_context(|| {
             format!("{id} is no hub id: expected org/name, org/name:QUANT or org/name/file.gguf")

@@ -35,7 +35,8 @@ impl DecodeArgs {
 
     /// Returns these options with a decode mode that fills a hole.
     pub fn filling(self, hole: &Hole) -> anyhow::Result<Self> {
-        Ok(Self { settings: hole.settings(self.settings)?, ..self })
+        let layers = Layers::read(self.config.as_deref())?;
+        Ok(Self { settings: hole.settings(self.settings, &layers.settings()?)?, ..self })
     }
 
     /// Returns the mode for a model, and warns of options on the command line that it does not use.

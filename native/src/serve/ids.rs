@@ -1,6 +1,6 @@
 //! Unpredictable numbers and the unique ids made of them.
 
-use std::hash::{BuildHasher, RandomState};
+pub use wrinklefree_easy::random_seed as random;
 
 /// Returns a unique id that starts with `prefix`, such as `req-0123…`.
 pub fn new(prefix: &str) -> String {
@@ -10,9 +10,4 @@ pub fn new(prefix: &str) -> String {
 /// Returns 32 hexadecimal digits that no other id has.
 pub fn unique() -> String {
     format!("{:016x}{:016x}", random(), random())
-}
-
-/// Returns an unpredictable number.
-pub fn random() -> u64 {
-    RandomState::new().hash_one(0)
 }

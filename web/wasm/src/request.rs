@@ -76,7 +76,7 @@ impl Request {
         let (prompt, hole) = self.input.prompt(loaded, &self.reasoning, now)?;
         let ChatPrompt { tokens, prefixes, reasoning } = prompt;
         let settings = match &hole {
-            Some(hole) => hole.settings(self.settings)?,
+            Some(hole) => hole.settings(self.settings, &Settings::default())?,
             None => self.settings,
         };
         let eos = &loaded.defaults.eos;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The longer escape, and what follows its backslash.
 const ESCAPES: [&[u8]; 2] = [b"\\u002f", b"u002f"];
 /// Most tokens that are tried in a step: the shortest ones.
-const MOST: usize = 64;
+const MOST: usize = 16;
 
 /// Tokens of a vocabulary with the escape.
 #[derive(Debug, Default)]

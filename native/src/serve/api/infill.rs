@@ -5,7 +5,7 @@ use super::body::{Body, GenerationOptions};
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
 use wrinklefree::engine::Request;
-use wrinklefree::settings::{self, HoleError, Mode};
+use wrinklefree::settings::{self, Settings};
 use wrinklefree::text::FimTokens;
 
 /// A hole between two texts, with the names of the request fields that the texts came in.
@@ -85,17 +85,13 @@ impl<'a> Hole<'a> {
         let suffix = model.encode(self.suffix.0, false, self.suffix.1)?;
         let (length, limit) = (tokens.len(), options.limit());
         let mut options = options.clone();
-        let own = model.settings.decode_mode.filter(|mode| mode.denoises());
-        options.decode_mode = match options.decode_mode.filter(|&mode| mode != Mode::Auto) {
-            None => own.or(Some(Mode::Iterative)),
-            Some(mode) if mode.denoises() => Some(mode),
-            Some(mode) => {
-                return Err(ApiError::bad("decode_mode", HoleError::Mode(mode).to_string()));
-            }
-        };
+        let hole = settings::Hole::Diffusion { suffix };
+        let asked = Settings { decode_mode: options.decode_mode, ..Settings::default() };
+        let settings = hole.settings(asked, &model.settings);
+        options.decode_mode =
+            settings.map_err(|error| ApiError::bad("decode_mode", error.to_string()))?.decode_mode;
         let mut request = options.request(model, &body.tenant, tokens, logprobs)?;
         // Without a limit the hole takes all slots that are left.
-        let hole = settings::Hole::Diffusion { suffix };
         if let Some(room) = hole.shape(&mut request.mode, &mut request.eos, length) {
             request.max_tokens = limit.unwrap_or(room);
         }

@@ -212,13 +212,28 @@ impl Weights {
     /// Converts the ternary matrices of all layers to a layout, except those that do not fit it. The other
     /// matrices are never tight: they take one bit if the layers do, otherwise two.
     pub fn set_layout(&mut self, layout: Layout) {
-        fn set(matrix: &mut Matrix, layout: Layout) {
-            if let Matrix::Ternary(w) = matrix {
-                w.set_layout(layout);
+        self.set_first_layout(&[layout]);
+    }
+
+    /// As [`Self::set_layout`], with the first of several layouts that a matrix fits.
+    pub fn set_first_layout(&mut self, layouts: &[Layout]) {
+        fn set(matrix: &mut Matrix, layouts: &[Layout]) {
+            let Matrix::Ternary(w) = matrix else { return };
+            for &layout in layouts {
+                if w.layout() == layout {
+                    return;
+                }
+                if let Some(other) = w.in_layout(layout) {
+                    *w = other;
+                    return;
+                }
             }
         }
-        self.linears_mut().for_each(|linear| set(&mut linear.weight, layout));
-        let wide = if layout == Layout::OneBit { layout } else { Layout::TwoBit };
+        self.linears_mut().for_each(|linear| set(&mut linear.weight, layouts));
+        let wide: &[Layout] = match layouts.contains(&Layout::OneBit) {
+            true => &[Layout::OneBit, Layout::TwoBit],
+            false => &[Layout::TwoBit],
+        };
         let drafting = self.mtp.iter_mut().flat_map(|mtp| mtp.groups_mut()).flatten();
         for linear in self.head.iter_mut().chain(drafting) {
             set(&mut linear.weight, wide);

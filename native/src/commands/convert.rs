@@ -217,12 +217,11 @@ struct Conversion<'a> {
 impl Conversion<'_> {
     /// Writes a packed file and checks it.
     fn packed(&self, mut checkpoint: Checkpoint, output: &mut Draft) -> anyhow::Result<Converted> {
-        let layouts: &[Layout] = match self.args.layout {
-            None | Some(FileLayout::OneBit) => &[Layout::Tight, Layout::OneBit],
+        checkpoint.weights.set_first_layout(match self.args.layout {
+            None | Some(FileLayout::OneBit) => &[Layout::OneBit, Layout::Tight],
             Some(FileLayout::Tight) => &[Layout::Tight],
             Some(FileLayout::TwoBit) => &[Layout::TwoBit],
-        };
-        layouts.iter().for_each(|layout| checkpoint.weights.set_layout(*layout));
+        });
         let json = tokenizer_json(&self.input.text, self.tokenizer.as_ref());
         let expected = weight_sizes::bytes(&checkpoint.weights);
         write_packed(&checkpoint, json.as_deref(), &mut BytesWritten::new(output, expected))

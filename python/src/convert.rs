@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PySet, PyString};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
 use wrinklefree_easy::{Engine, Error, GenerateOptions, Message, Stream};
 
 /// Most characters of a value that an error shows.
@@ -47,20 +47,28 @@ fn ids(argument: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec
         || given.is_instance_of::<PyBytes>()
         || given.is_instance_of::<PyByteArray>()
         || given.is_instance_of::<PyDict>()
-        || given.is_instance_of::<PySet>()
+        || is_set(given)?
     {
         return Err(refused());
     }
     let items = given.try_iter().map_err(|_| refused())?;
-    items.enumerate().map(|(index, item)| id(&item?, &format!("{argument}[{index}]"))).collect()
+    items.enumerate().map(|(index, item)| id(&item?, || format!("{argument}[{index}]"))).collect()
+}
+
+/// Returns true for sets and views of dictionaries.
+fn is_set(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if given.is_instance_of::<PyList>() {
+        return Ok(false);
+    }
+    given.is_instance(&given.py().import("collections.abc")?.getattr("Set")?)
 }
 
 /// Reads the token id at a place.
-fn id(given: &Bound<'_, PyAny>, place: &str) -> PyResult<u32> {
+fn id(given: &Bound<'_, PyAny>, place: impl FnOnce() -> String) -> PyResult<u32> {
     match given.extract::<u32>() {
         Ok(id) if !given.is_instance_of::<PyBool>() => Ok(id),
         _ => {
-            let message = format!("{place}: {} is not a token id", shown(given));
+            let message = format!("{}: {} is not a token id", place(), shown(given));
             let number = given.is_instance_of::<PyInt>() && !given.is_instance_of::<PyBool>();
             Err(if number { PyValueError::new_err(message) } else { PyTypeError::new_err(message) })
         }
@@ -97,7 +105,7 @@ pub fn options(options: Option<&Bound<'_, PyDict>>) -> PyResult<GenerateOptions>
 /// Reads a pair of `logit_bias`. JSON has the ids of tokens as texts.
 fn pair(token: &Bound<'_, PyAny>, bias: &Bound<'_, PyAny>) -> PyResult<(u32, f32)> {
     let text = token.extract::<String>().ok().and_then(|text| text.parse().ok());
-    let token = text.map_or_else(|| id(token, "logit_bias"), Ok)?;
+    let token = text.map_or_else(|| id(token, || "logit_bias".into()), Ok)?;
     let bias = bias.extract().map_err(|_| {
         let message =
             format!("logit_bias: expected a number for token {token}, not {}", shown(bias));
@@ -129,6 +137,7 @@ fn wrong_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Option<PyE
     }
     let accepts = |value: Bound<'_, PyAny>| read_alone(&value).is_ok();
     let list = PyList::empty(py).into_any();
+    let dictionary = PyDict::new(py).into_any();
     let expected = if accepts(PyFloat::new(py, 0.5).into_any()) {
         "a number"
     } else if accepts(PyInt::new(py, 1).into_any()) {
@@ -141,6 +150,8 @@ fn wrong_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Option<PyE
         } else {
             "pairs of a token id and a number"
         }
+    } else if accepts(dictionary) {
+        "a dictionary"
     } else {
         "a text"
     };

@@ -192,6 +192,11 @@ def test_decode_modes_are_options(engine: Engine) -> None:
         ({"sub_block_cache": "yes"}, TypeError, "sub_block_cache: expected True or False"),
         ({"logit_bias": {"fox": 1}}, TypeError, "logit_bias: 'fox' is not a token id"),
         ({"logit_bias": {3: "x"}}, TypeError, "logit_bias: expected a number for token 3, not 'x'"),
+        (
+            {"chat_template_kwargs": "x"},
+            TypeError,
+            "chat_template_kwargs: expected a dictionary, not 'x'",
+        ),
         ({"logit_bias": 3}, TypeError, "logit_bias: expected pairs of a token id and a number"),
         ({"decode_mode": "fast"}, ValueError, "decode_mode: unknown variant `fast`, expected one of"),
         (
@@ -219,6 +224,8 @@ def test_bad_requests_are_refused(engine: Engine) -> None:
         (b"Once", "prompt: expected a text or token ids, not bytes"),
         (bytearray(b"Once"), "prompt: expected a text or token ids, not bytearray"),
         ({1: 2}, "prompt: expected a text or token ids, not dict"),
+        (frozenset({300, 5}), "prompt: expected a text or token ids, not frozenset"),
+        ({5: 0}.keys(), "prompt: expected a text or token ids, not dict_keys"),
         ([1, "x"], "prompt\\[1\\]: 'x' is not a token id"),
         ([1.0], "prompt\\[0\\]: 1.0 is not a token id"),
         ([True], "prompt\\[0\\]: True is not a token id"),

@@ -139,8 +139,8 @@ impl Conversation {
     ) -> Result<PreparedConversation, ApiError> {
         let (prompt, readable) = self.render_readable(model)?;
         let tokens = self.encode(model, &prompt)?;
-        let prefixes = self.prefixes(model, &readable, (&prompt, &tokens));
         let request = options.request(model, &body.tenant, tokens, logprobs)?;
+        let prefixes = self.prefixes(model, &readable, (&prompt, &request.tokens));
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
         if let Some(template) = &model.template {
             let settings = self.reasoning(model);
@@ -185,25 +185,24 @@ impl Conversation {
             let message = format!("the chat template of {} takes no documents", model.name);
             return Err(ApiError::bad("documents", message));
         }
-        let tools = self.tools.definitions();
-        let forms: Vec<_> = [Some(tools.clone()), described(tools)].into_iter().flatten().collect();
-        let render = |messages: &[Value]| {
-            let mut results = forms.iter().map(|tools| {
-                let prompt = self.render_messages(template, messages, tools, inputs.clone())?;
-                Ok::<_, String>((prompt, tools.clone()))
-            });
-            let first = results.next().expect("the tools as they are");
-            first.or_else(|error| results.find_map(Result::ok).ok_or(error))
+        let render = |messages: &[Value], tools: &[Value]| {
+            self.render_messages(template, messages, tools, inputs.clone())
         };
-        let mut messages = Cow::from(&self.messages);
-        let first = match render(&messages) {
-            Ok((prompt, tools)) => return Ok((prompt, Readable { messages, tools })),
+        let (mut messages, mut tools) = (Cow::from(&self.messages), self.tools.definitions());
+        let first = match render(&messages, &tools) {
+            Ok(prompt) => return Ok((prompt, Readable { messages, tools })),
             Err(error) => error,
         };
+        if let Some(described) = described(tools.clone()) {
+            tools = described;
+            if let Ok(prompt) = render(&messages, &tools) {
+                return Ok((prompt, Readable { messages, tools }));
+            }
+        }
         for repair in REPAIRS {
             let Some(repaired) = repair(&messages) else { continue };
             messages = repaired.into();
-            if let Ok((prompt, tools)) = render(&messages) {
+            if let Ok(prompt) = render(&messages, &tools) {
                 return Ok((prompt, Readable { messages, tools }));
             }
         }

@@ -72,9 +72,11 @@ impl StopStrings {
     }
 
     /// Searches only the parts of the text that `scope` names. No stop string lies across their borders.
+    /// Without stop strings, no part needs to be found.
     #[must_use]
     pub fn within(self, scope: Option<Box<dyn StopScope>>) -> Self {
-        Self { scope, ..self }
+        let searches = self.stops.iter().any(|stop| !stop.is_empty());
+        Self { scope: scope.filter(|_| searches), ..self }
     }
 
     /// Adds a chunk of text, and appends to `shown` the text that cannot be part of a stop string.

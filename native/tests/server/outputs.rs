@@ -79,12 +79,21 @@ fn outputs_have_the_allowed_tokens_alone() {
     let plain = json!({"prompt": "hi", "max_tokens": 9, "return_token_ids": true});
     let answer = server.post("/v1/completions", &with(plain, allowed.clone())).is(200).json();
     let ids = answer["choices"][0]["token_ids"].as_array().expect("ids").clone();
+    assert_eq!(ids.len(), 9);
     assert!(ids.iter().all(|id| allowed.as_array().unwrap().contains(id)), "{ids:?}");
-    for (path, body) in [
-        ("/v1/responses", json!({"input": "hi", "max_output_tokens": 3})),
-        ("/v1/messages", json!({"messages": user, "max_tokens": 3})),
+    let one = json!([300]);
+    let fixed = server.chat(&with(chat.clone(), one.clone())).is(200).json();
+    let text = fixed["choices"][0]["message"]["content"].as_str().expect("text");
+    for (path, body, place) in [
+        (
+            "/v1/responses",
+            json!({"input": "hi", "max_output_tokens": 9}),
+            "/output/0/content/0/text",
+        ),
+        ("/v1/messages", json!({"messages": user, "max_tokens": 9}), "/content/0/text"),
     ] {
-        server.post(path, &with(body, allowed.clone())).is(200);
+        let answer = server.post(path, &with(body, one.clone())).is(200).json();
+        assert_eq!(answer.pointer(place), Some(&json!(text)), "{path}: {answer}");
     }
     for wrong in [json!([]), json!([999_999])] {
         let error = server.chat(&with(chat.clone(), wrong)).is(400).json();

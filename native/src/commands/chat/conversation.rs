@@ -162,11 +162,11 @@ impl Conversation {
     /// every message.
     fn prompt(&mut self) -> anyhow::Result<ChatPrompt> {
         let Length { context, shift, .. } = self.length;
-        let (mut prompt, seen) = (self.encode()?, self.forgotten);
+        let (mut prompt, seen) = (self.encode(true)?, self.forgotten);
         if prompt.tokens.len() >= context && shift.is_some() {
-            while prompt.tokens.len() > context / 2 && self.forget() {
-                prompt = self.encode()?;
-            }
+            // Only the prompt that is read needs its prefixes.
+            while self.encode(false)?.tokens.len() > context / 2 && self.forget() {}
+            prompt = self.encode(true)?;
         }
         if prompt.tokens.len() >= context {
             // The message counts as not said, so nothing makes room for it.
@@ -205,9 +205,10 @@ impl Conversation {
         [system, &rest[2 * self.forgotten..]].concat()
     }
 
-    fn encode(&self) -> anyhow::Result<ChatPrompt> {
+    /// Returns the prompt of what the model sees, with the prefixes that other prompts share if `shares`.
+    fn encode(&self, shares: bool) -> anyhow::Result<ChatPrompt> {
         let tokenizer = self.engine.tokenizer().expect("checked in new");
-        let recurrent = self.engine.model().spec().linear_attention.is_some();
+        let recurrent = shares && self.engine.model().spec().linear_attention.is_some();
         let chat = ChatModel { template: &self.template, tokenizer, recurrent };
         Ok(chat.prompt(self.seen(), &self.reasoning, Some(today()))?)
     }

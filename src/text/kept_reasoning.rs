@@ -314,6 +314,10 @@ mod tests {
                     format!("{thought}So.\n<call>f</call>"),
                     json!({"content": "So.", "thinking": "Hm.", "tool_calls": [call]}),
                 ),
+                (
+                    format!("{thought}<call>f</call>"),
+                    json!({"content": "<think>\nHm.\n</think>\n\n", "tool_calls": [call]}),
+                ),
                 (format!("{thought}No."), json!({"content": "<think>\nHm.\n</think>\n\nNo."})),
             ];
             for (output, mut answer) in turns {
@@ -324,7 +328,7 @@ mod tests {
                 assert!(after.starts_with(&before), "{number}: {before:?} {after:?}");
             }
             // The last answer has its thinking in its text.
-            messages.truncate(7);
+            messages.truncate(9);
             let plain = prompt(source, messages.into(), None, false);
             assert!(!plain.contains("Hm."), "{plain}");
         }

@@ -315,6 +315,9 @@ mod tests {
         let KvFit { pages, kv, .. } = long.within(&spec, Some(left));
         let bytes = |pages| KvPool::bytes(&spec, pages, &kv) as u64;
         assert!(bytes(pages) <= 300 * each && bytes(pages + 1) > 300 * each, "{pages} pages");
+        let most = (left - running - Workspace::bytes(&spec, 32) as u64) / bytes(1);
+        let asked = KvSize { context: Some(most as usize * PAGE), sequences: 8, ..size() };
+        assert_eq!(kept(asked, Some(left)), 4, "what was asked for comes first");
         let stated = |bytes| KvSize { state_memory: Some(bytes), ..long };
         assert_eq!(kept(stated(7 * each + 1), Some(left)), 7);
         assert_eq!((kept(stated(1), Some(left)), kept(long, Some(0))), (4, 4), "four at least");

@@ -41,7 +41,7 @@ fn generate_fills_a_hole_between_two_texts() {
         run(&[&["generate", "--suffix", " ball.", "Tom"], args].concat()).ends(code, &[words]);
     };
     refused(&["--decode-mode", "ar"], 1, "decode_mode ar cannot fill a hole");
-    refused(&["--enable-thinking"], 2, "a hole has no thinking");
+    refused(&["--enable-thinking"], 2, "--suffix has no thinking");
     refused(&["--raw"], 2, "cannot be used with");
 }
 

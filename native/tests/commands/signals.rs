@@ -54,6 +54,13 @@ fn what_a_killed_program_left_is_removed_by_the_next() {
         child
     };
     for args in [&packed[..], &directory] {
+        // What is no file is not touched, and nobody waits for it.
+        let pipe = outputs.path().join(".wf-run-pipe.tmp");
+        assert!(Command::new("mkfifo").arg(&pipe).status().expect("runs").success());
+        let waiting = start(args, 2);
+        kill(&waiting, "-INT");
+        waiting.wait_with_output().expect("ends");
+        std::fs::remove_file(&pipe).expect("still there");
         let mut killed = start(args, 1);
         kill(&killed, "-KILL");
         killed.wait().expect("ends");

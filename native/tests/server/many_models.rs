@@ -253,6 +253,14 @@ fn short_names_are_listed(hub: &Hub, home: &Path, fox: &Path) {
     assert!(shown.contains("tiny  org/tiny  loaded"), "{shown}");
     let shown: Value = serde_json::from_str(&run(&["ps", &url, "--json"]).stdout).expect("JSON");
     assert_eq!(shown[0]["names"], json!(["tiny"]), "{shown}");
+    // Another name that comes first changes nothing for a model that is loaded.
+    content(&server, &ask("Tell me a story.", json!({"model": "fox", "max_tokens": 4})));
+    run(&["add", path(fox), "--name", "a-fox"]).ends(0, &[]);
+    content(&server, &ask("Tell me a story.", json!({"model": "a-fox", "max_tokens": 4})));
+    let loaded = server.get("/api/ps").is(200).json();
+    let foxes = names(&loaded["models"], "name");
+    let foxes: Vec<_> = foxes.iter().filter(|name| name.contains("fox")).collect();
+    assert_eq!(foxes, ["fox", "a-fox"], "{loaded}");
     content(&server, &ask("Tell me a story.", json!({"model": "fox", "max_tokens": 4})));
     drop(server);
     run(&["rm", "fox"]).ends(0, &[]);

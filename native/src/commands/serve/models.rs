@@ -142,16 +142,20 @@ fn with_folder(
             usage(format!("cannot read the folder {}: {error}", folder.display()))
         })?,
     };
-    let known = |model: &StoredModel| listed.iter().any(|source| source.has_name(&model.id));
-    let new = found.into_iter().filter(|model| !known(model)).map(|model| {
+    let known = |name: &str| listed.iter().any(|source| source.has_name(name));
+    let new = found.into_iter().filter_map(|model| {
         let StoredModel { mut id, mut names, path, bytes, modified, .. } = model;
+        names.retain(|name| !known(name));
         // A path says where files of this machine are, so clients know such a model by its names.
-        if Path::new(&id).is_absolute() && !names.is_empty() {
-            id = names.remove(0);
+        if Path::new(&id).is_absolute() {
+            id = (!names.is_empty()).then(|| names.remove(0))?;
+        }
+        if known(&id) {
+            return None;
         }
         let open = OpenOptions { model: Some(OsString::from(path)), ..options.clone() };
         let modified = modified.and_then(since_epoch);
-        ModelSource { names, bytes, modified, ..source(id, open, keep_alive) }
+        Some(ModelSource { names, bytes, modified, ..source(id, open, keep_alive) })
     });
     Ok(listed.iter().cloned().chain(new).collect())
 }

@@ -364,12 +364,12 @@ impl ModelRegistry {
         let sources = catalog();
         let mut inner = self.lock();
         inner.scanned = Instant::now();
-        let there = |entry: &Entry| sources.iter().any(|source| source.name == entry.source.name);
+        let there = |entry: &Entry| sources.iter().any(|source| source.is(&entry.source));
         let used = |entry: &Entry| !matches!(entry.state, EntryState::Unloaded);
         inner.entries.retain(|entry| used(entry) || there(entry) || !entry.waiting.is_empty());
         for source in sources {
-            match inner.entries.iter_mut().find(|entry| entry.source.name == source.name) {
-                Some(entry) => entry.source.names = source.names,
+            match inner.entries.iter_mut().find(|entry| source.is(&entry.source)) {
+                Some(entry) => entry.source.take_names(source),
                 None => inner.entries.push(Entry::new(source)),
             }
         }

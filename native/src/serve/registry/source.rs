@@ -36,4 +36,16 @@ impl ModelSource {
         let mut others = self.names.iter().chain(&self.aliases);
         !name.is_empty() && (self.name == name || others.any(|other| other == name))
     }
+
+    /// Returns true if another source is the same model. Names may have come or gone since.
+    pub fn is(&self, other: &Self) -> bool {
+        let renamed = self.open.model == other.open.model && self.names.contains(&other.name);
+        self.name == other.name || renamed
+    }
+
+    /// Takes the names that the same model has now, besides the one that it is known by.
+    pub fn take_names(&mut self, now: Self) {
+        let names = std::iter::once(now.name).chain(now.names);
+        self.names = names.filter(|name| *name != self.name).collect();
+    }
 }

@@ -336,17 +336,23 @@ impl KvPool {
     /// [`CacheFull`] if there are too few pages; the sequence is unchanged then.
     pub fn grow(&mut self, seq: KvSeq, positions: usize) -> Result<(), CacheFull> {
         let missing = self.missing(seq, positions)?;
-        while self.free.len() < missing {
+        let pages = self.take_pages(missing)?;
+        self.clear_drafts(&pages);
+        self.sequence_mut(seq).table.extend(pages);
+        Ok(())
+    }
+
+    /// Takes so many pages, free or idle ones.
+    fn take_pages(&mut self, needed: usize) -> Result<Vec<u32>, CacheFull> {
+        self.check_free(needed)?;
+        while self.free.len() < needed {
             let Some((page, snapshot)) = self.tree.evict() else { break };
             self.free.push(page);
             if let (Some(states), Some(id)) = (&mut self.states, snapshot) {
                 states.free_snapshot(id);
             }
         }
-        let pages = self.free.split_off(self.free.len() - missing);
-        self.clear_drafts(&pages);
-        self.sequence_mut(seq).table.extend(pages);
-        Ok(())
+        Ok(self.free.split_off(self.free.len() - needed))
     }
 
     /// Sets the pages of the block that drafts tokens to zeros. It may read positions that it has not
@@ -367,8 +373,13 @@ impl KvPool {
     /// Number of pages that a sequence still needs for `positions`.
     fn missing(&self, seq: KvSeq, positions: usize) -> Result<usize, CacheFull> {
         let needed = positions.div_ceil(PAGE).saturating_sub(self.sequence(seq).table.len());
+        self.check_free(needed).map(|()| needed)
+    }
+
+    /// Checks that so many pages are free or idle.
+    fn check_free(&self, needed: usize) -> Result<(), CacheFull> {
         let free = self.free.len() + self.tree.idle();
-        if needed > free { Err(CacheFull::Pages { needed, free }) } else { Ok(needed) }
+        if needed > free { Err(CacheFull::Pages { needed, free }) } else { Ok(()) }
     }
 
     /// Inserts the whole committed pages of a sequence into the prefix tree, so that other sequences

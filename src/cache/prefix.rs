@@ -127,16 +127,31 @@ impl Tree {
         Some(id)
     }
 
+    /// Enters the first `pages` of a namespace that the tree has, for one more sequence. Returns the last
+    /// node, or the root, and the number of pages.
+    pub fn enter_path(&mut self, namespace: &Namespace, pages: &[PageTokens]) -> (NodeId, usize) {
+        let (mut node, mut known) = (self.root(namespace), 0);
+        while let Some(next) = pages.get(known).and_then(|page| self.enter(node, page)) {
+            (node, known) = (next, known + 1);
+        }
+        (node, known)
+    }
+
     /// Returns the number of first `pages` of a namespace that the tree has.
     pub fn known_pages(&self, namespace: &Namespace, pages: &[PageTokens]) -> usize {
         let Some(&root) = self.roots.get(namespace) else { return 0 };
         self.path(root, pages).count()
     }
 
-    /// Returns the number of snapshots in the first `pages` of a namespace.
-    pub fn snapshots_of(&self, namespace: &Namespace, pages: &[PageTokens]) -> usize {
-        let Some(&root) = self.roots.get(namespace) else { return 0 };
-        self.path(root, pages).filter(|&node| self.nodes[node].snapshot.is_some()).count()
+    /// Returns the numbers of first `pages` of a namespace after which there is a snapshot.
+    pub fn snapshots_of(&self, namespace: &Namespace, pages: &[PageTokens]) -> Vec<usize> {
+        let nodes = (1..).zip(self.nodes_of(namespace, pages));
+        nodes.filter(|&(_, node)| self.nodes[node].snapshot.is_some()).map(|(n, _)| n).collect()
+    }
+
+    /// Returns the nodes of the first `pages` of a namespace that the tree has.
+    pub fn nodes_of(&self, namespace: &Namespace, pages: &[PageTokens]) -> Vec<NodeId> {
+        self.roots.get(namespace).map_or(Vec::new(), |&root| self.path(root, pages).collect())
     }
 
     /// The nodes of the first `pages` below `parent` that the tree has.
@@ -233,8 +248,7 @@ impl Tree {
         namespace: &Namespace,
         pages: &[PageTokens],
     ) -> Vec<(u32, Option<SnapshotId>)> {
-        let Some(&root) = self.roots.get(namespace) else { return Vec::new() };
-        let path: Vec<NodeId> = self.path(root, pages).collect();
+        let path = self.nodes_of(namespace, pages);
         let is_unused = |tree: &Self, id: NodeId| {
             let node = &tree.nodes[id];
             node.users == 0 && node.children == 0

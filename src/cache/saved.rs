@@ -1,16 +1,14 @@
 //! Cached prefixes as bytes, so that a shell can keep them in a file.
 
-use super::prefix::Namespace;
+use super::prefix::{Namespace, NodeId, PageTokens};
+use super::states::StateShape;
 use super::{CacheFull, KvPool, KvSeq, Layer, PAGE};
 use std::ops::Range;
 
 /// Error: a cached prefix could not be saved or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SavedError {
-    /// The model keeps recurrent states, which pages do not hold.
-    #[error("the prompt cache of a model with linear attention cannot be saved")]
-    Recurrent,
-    /// The bytes are not those of the tokens' whole pages.
+    /// The bytes are not those of the tokens' whole pages and of the recurrent states after them.
     #[error(
         "the saved prompt cache has {found} bytes, but {pages} pages of this model have {expected}"
     )]
@@ -25,50 +23,65 @@ pub enum SavedError {
     /// The pool has no room for the pages.
     #[error(transparent)]
     Full(#[from] CacheFull),
+    /// The pages before the given ones are not cached any more.
+    #[error("the prompt cache does not have the pages before the saved ones")]
+    Unknown,
+    /// All recurrent states that the prompt cache keeps are worth more.
+    #[error("the prompt cache has no room for another recurrent state: erase a slot first")]
+    NoState,
 }
 
-/// Keys and values of the first positions of a text.
+/// Keys and values of the first positions of a text, and the recurrent states after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedPrefix {
     /// Number of positions: whole pages.
     pub positions: usize,
     /// Page by page and layer by layer: keys and values of all heads as the pool stores them, then the
-    /// summaries if there are any.
+    /// summaries if there are any. After the last page the recurrent states of a model that has any, in f32.
     pub bytes: Vec<u8>,
 }
 
 impl KvPool {
-    /// Returns the cached pages that `tokens` begin with.
-    ///
-    /// # Errors
-    /// [`SavedError::Recurrent`].
-    pub fn save(
-        &mut self,
-        namespace: &Namespace,
-        tokens: &[u32],
-    ) -> Result<SavedPrefix, SavedError> {
-        if self.states.is_some() {
-            return Err(SavedError::Recurrent);
-        }
-        let (seq, positions) = self.open_shared(namespace, tokens);
-        let mut bytes = Vec::with_capacity(positions / PAGE * self.page_bytes());
-        for &page in self.table(seq) {
-            for layer in &self.layers {
-                for range in layer.key_ranges(self.pages, self.layout.bytes(), page) {
-                    bytes.extend_from_slice(&layer.pages[range]);
-                }
-                for range in layer.summary_ranges(self.pages, self.layout.bytes(), page) {
-                    let floats = &layer.summaries[range];
-                    bytes.extend(floats.iter().flat_map(|float| float.to_le_bytes()));
-                }
-            }
-        }
-        self.close(seq);
-        Ok(SavedPrefix { positions, bytes })
+    /// Returns the cached pages that `tokens` begin with, and the recurrent states after them. A model with
+    /// such states continues only where some are kept, so its pages end there.
+    pub fn save(&self, namespace: &Namespace, tokens: &[u32]) -> SavedPrefix {
+        let positions = self.cached_prefix(namespace, tokens).unwrap_or(0);
+        let tokens = &tokens[..positions];
+        let pages = self.save_pages(namespace, tokens, 0..positions / PAGE).unwrap_or_default();
+        let states = self.save_states(namespace, tokens).unwrap_or_default();
+        SavedPrefix { positions, bytes: [pages, states].concat() }
     }
 
-    /// Caches the whole pages of `tokens`, whose keys and values are `bytes` as [`save`](Self::save)
-    /// returned them for the same model and configuration. Returns the number of positions.
+    /// Returns some of the first pages of `tokens`; `None` if the cache does not have all pages up to them.
+    pub fn save_pages(
+        &self,
+        namespace: &Namespace,
+        tokens: &[u32],
+        pages: Range<usize>,
+    ) -> Option<Vec<u8>> {
+        let nodes = self.tree.nodes_of(namespace, tokens.as_chunks().0);
+        let nodes = nodes.get(pages)?;
+        let mut bytes = Vec::with_capacity(nodes.len() * self.page_bytes());
+        for &node in nodes {
+            self.read_page(self.tree.page(node), &mut bytes);
+        }
+        Some(bytes)
+    }
+
+    /// Returns the recurrent states at the end of `tokens`, in f32; `None` if none are kept there.
+    pub fn save_states(&self, namespace: &Namespace, tokens: &[u32]) -> Option<Vec<u8>> {
+        let node = self.last_node(namespace, tokens)?;
+        let floats = self.states.as_ref()?.kept_at(&self.tree, node)?;
+        let mut bytes = vec![0; size_of_val(floats)];
+        for (bytes, float) in bytes.as_chunks_mut().0.iter_mut().zip(floats) {
+            *bytes = float.to_le_bytes();
+        }
+        Some(bytes)
+    }
+
+    /// Caches the whole pages of `tokens`, whose keys, values and states are `bytes` as
+    /// [`save`](Self::save) returned them for the same model and configuration. Returns the number of
+    /// positions.
     ///
     /// # Errors
     /// [`SavedError`] if the bytes have another length, or the pool has no room.
@@ -78,29 +91,86 @@ impl KvPool {
         tokens: &[u32],
         bytes: &[u8],
     ) -> Result<usize, SavedError> {
-        if self.states.is_some() {
-            return Err(SavedError::Recurrent);
-        }
-        let (pages, page_bytes) = (tokens.len() / PAGE, self.page_bytes());
-        let expected = pages.saturating_mul(page_bytes);
+        let pages = tokens.len() / PAGE;
+        let states = self.state_shape().filter(|_| pages > 0);
+        let states = states.as_ref().map_or(0, StateShape::snapshot_bytes);
+        let expected = pages.saturating_mul(self.page_bytes()).saturating_add(states);
         if bytes.len() != expected {
             return Err(SavedError::Size { pages, expected, found: bytes.len() });
         }
-        let (positions, tokens) = (pages * PAGE, &tokens[..pages * PAGE]);
-        let (seq, cached) = self.open_shared(namespace, tokens);
-        if let Err(error) = self.grow(seq, positions) {
-            self.close(seq);
-            return Err(error.into());
+        let (tokens, (pages, states)) =
+            (&tokens[..pages * PAGE], bytes.split_at(bytes.len() - states));
+        self.restore_pages(namespace, tokens, 0, pages)?;
+        if !states.is_empty() {
+            self.restore_states(namespace, tokens, states)?;
         }
-        for index in cached / PAGE..pages {
-            let page = self.table(seq)[index];
-            self.write_page(page, &bytes[index * page_bytes..][..page_bytes]);
+        Ok(tokens.len())
+    }
+
+    /// Caches the whole pages of `tokens` from page `first` on, whose keys and values are `bytes` as
+    /// [`save_pages`](Self::save_pages) returned them.
+    ///
+    /// # Errors
+    /// [`SavedError`] if the bytes have another length, the cache lacks pages before `first`, or the pool
+    /// has no room.
+    pub fn restore_pages(
+        &mut self,
+        namespace: &Namespace,
+        tokens: &[u32],
+        first: usize,
+        bytes: &[u8],
+    ) -> Result<(), SavedError> {
+        let pages: &[PageTokens] = tokens.as_chunks().0;
+        let (given, page_bytes) = (pages.len().saturating_sub(first), self.page_bytes());
+        let expected = given.saturating_mul(page_bytes);
+        if bytes.len() != expected {
+            return Err(SavedError::Size { pages: given, expected, found: bytes.len() });
         }
-        self.mark_written(seq, positions);
-        self.commit(seq, positions);
-        self.publish(seq, tokens);
-        self.close(seq);
-        Ok(positions)
+        if !namespace.shares_pages() {
+            return Ok(());
+        }
+        let (mut node, known) = self.tree.enter_path(namespace, pages);
+        let fresh = match self.take_pages(pages.len() - known) {
+            Ok(fresh) if known >= first => fresh,
+            taken => {
+                self.tree.release(node);
+                self.free.extend(taken.as_deref().unwrap_or_default());
+                return Err(taken.map_or_else(SavedError::from, |_| SavedError::Unknown));
+            }
+        };
+        for (index, page) in (known..).zip(fresh) {
+            self.write_page(page, &bytes[(index - first) * page_bytes..][..page_bytes]);
+            node = self.tree.insert(node, &pages[index], page);
+        }
+        self.tree.release(node);
+        Ok(())
+    }
+
+    /// Keeps recurrent states at the end of `tokens`, as [`save_states`](Self::save_states) returned them.
+    ///
+    /// # Errors
+    /// [`SavedError`] if the bytes have another length, the cache lacks pages of `tokens`, or all states
+    /// that it keeps are worth more.
+    pub fn restore_states(
+        &mut self,
+        namespace: &Namespace,
+        tokens: &[u32],
+        bytes: &[u8],
+    ) -> Result<(), SavedError> {
+        let expected = self.state_shape().as_ref().map_or(0, StateShape::snapshot_bytes);
+        if bytes.len() != expected {
+            return Err(SavedError::Size { pages: 0, expected, found: bytes.len() });
+        }
+        let node = self.last_node(namespace, tokens).ok_or(SavedError::Unknown)?;
+        let Self { states: Some(states), tree, .. } = self else { return Ok(()) };
+        states.restore(tree, node, tokens.len() / PAGE, bytes).ok_or(SavedError::NoState)
+    }
+
+    /// Returns the node of the last whole page of `tokens`, if the cache has all of them.
+    fn last_node(&self, namespace: &Namespace, tokens: &[u32]) -> Option<NodeId> {
+        let pages = tokens.as_chunks().0;
+        let nodes = self.tree.nodes_of(namespace, pages);
+        nodes.last().copied().filter(|_| nodes.len() == pages.len())
     }
 
     /// Fills a sequence with copies of its written pages, up to the last whole page of `positions`: keys
@@ -153,6 +223,18 @@ impl KvPool {
             layer.pages.len() / pages + layer.summaries.len() / pages * size_of::<f32>()
         };
         self.layers.iter().map(layer).sum()
+    }
+
+    fn read_page(&self, page: u32, bytes: &mut Vec<u8>) {
+        for layer in &self.layers {
+            for range in layer.key_ranges(self.pages, self.layout.bytes(), page) {
+                bytes.extend_from_slice(&layer.pages[range]);
+            }
+            for range in layer.summary_ranges(self.pages, self.layout.bytes(), page) {
+                let floats = &layer.summaries[range];
+                bytes.extend(floats.iter().flat_map(|float| float.to_le_bytes()));
+            }
+        }
     }
 
     fn write_page(&mut self, page: u32, mut bytes: &[u8]) {

@@ -95,9 +95,17 @@ impl KvPool {
         self.states.as_ref().map_or(0, |states| states.dropped)
     }
 
-    /// Returns the number of snapshots on the way of a text.
-    pub fn snapshots_of(&self, namespace: &Namespace, tokens: &[u32]) -> usize {
-        self.tree.snapshots_of(namespace, tokens.as_chunks().0)
+    /// Returns the positions of a text where a sequence could continue: those of its snapshots, or the end of
+    /// its known pages for a model without recurrent states.
+    pub fn continuations(&self, namespace: &Namespace, tokens: &[u32]) -> Vec<usize> {
+        let pages = tokens.as_chunks().0;
+        let ends = match self.states {
+            Some(_) => self.tree.snapshots_of(namespace, pages),
+            None => {
+                Vec::from_iter(Some(self.tree.known_pages(namespace, pages)).filter(|&n| n > 0))
+            }
+        };
+        ends.into_iter().map(|end| end * PAGE).collect()
     }
 
     /// Returns the shape of a sequence's recurrent states; `None` for models without linear attention.
@@ -175,14 +183,10 @@ impl KvPool {
         if let Some(id) = *tree.snapshot(shared.node) {
             return states.snapshots[id].history.keep(place, request);
         }
-        let (pages, used, answer_end) =
-            (shared.pages, states.requests, place == StatePlace::AnswerEnd);
-        let root = tree.root_of(shared.node);
-        let mut history = StateUse { pages, used, answer_end, root, ..StateUse::default() };
-        history.keep(place, request);
-        let Some(id) = states.make_room(tree, shared.node, history) else { return };
+        let Some(id) = states.add(tree, (shared.node, shared.pages), place, request) else {
+            return;
+        };
         states.copy(id, slot, layers.iter().map(|layer| &layer.states));
-        *tree.snapshot(shared.node) = Some(id);
     }
 
     /// Returns a layer's recurrent states, with the slots of all sequences.
@@ -250,6 +254,49 @@ impl States {
     /// Number of snapshots in use.
     pub fn snapshots(&self) -> usize {
         self.snapshots.iter().filter(|snapshot| snapshot.node.is_some()).count()
+    }
+
+    /// Returns the states that are kept at the end of a node's page.
+    pub fn kept_at(&self, tree: &Tree, node: NodeId) -> Option<&[f32]> {
+        let (id, _) = tree.last_snapshot(node)?;
+        let kept = &self.snapshots[id];
+        (kept.node == Some(node)).then_some(&kept.floats[..])
+    }
+
+    /// Keeps states in f32 at a node that has so many pages before its end; the next prompt continues from
+    /// them. Does nothing if the node has states. `None` if all that are kept are worth more.
+    pub fn restore(
+        &mut self,
+        tree: &mut Tree,
+        node: NodeId,
+        pages: usize,
+        bytes: &[u8],
+    ) -> Option<()> {
+        if tree.snapshot(node).is_none() {
+            self.requests += 1;
+            let id = self.add(tree, (node, pages), StatePlace::QuestionEnd, self.requests)?;
+            for (float, &bytes) in self.snapshots[id].floats.iter_mut().zip(bytes.as_chunks().0) {
+                *float = f32::from_le_bytes(bytes);
+            }
+        }
+        Some(())
+    }
+
+    /// Returns a new snapshot for a node that has none, and so many pages before its end.
+    fn add(
+        &mut self,
+        tree: &mut Tree,
+        (node, pages): (NodeId, usize),
+        place: StatePlace,
+        request: u64,
+    ) -> Option<SnapshotId> {
+        let (used, answer_end) = (self.requests, place == StatePlace::AnswerEnd);
+        let root = tree.root_of(node);
+        let mut history = StateUse { pages, used, answer_end, root, ..StateUse::default() };
+        history.keep(place, request);
+        let id = self.make_room(tree, node, history)?;
+        *tree.snapshot(node) = Some(id);
+        Some(id)
     }
 
     /// Takes a free slot; its contents are those of its last sequence.

@@ -24,6 +24,7 @@ use crate::model::{Model, Output, Runtime, Workspace};
 use crate::text::Tokenizer;
 use schedule::{Scheduler, StepPlan};
 use sequence::Sequence;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,19 +156,14 @@ impl Engine {
     }
 
     /// Returns the prompt cache's keys and values of the first tokens, for requests with this salt and this
-    /// [block](crate::decode::DecodeMode::clean_block).
-    ///
-    /// # Errors
-    /// [`SavedError::Recurrent`].
-    pub fn save_prefix(
-        &mut self,
-        (salt, block): (&str, usize),
-        tokens: &[u32],
-    ) -> Result<SavedPrefix, SavedError> {
+    /// [block](crate::decode::DecodeMode::clean_block). A model with recurrent states continues only where
+    /// one is kept, so the prefix ends at the last of them.
+    #[must_use]
+    pub fn save_prefix(&self, (salt, block): (&str, usize), tokens: &[u32]) -> SavedPrefix {
         self.kv.save(&Namespace { salt: SaltHash::new(salt), block }, tokens)
     }
 
-    /// Puts keys and values of the first tokens into the prompt cache, as
+    /// Puts keys, values and states of the first tokens into the prompt cache, as
     /// [`save_prefix`](Self::save_prefix) returned them for the same model and configuration. Returns the
     /// number of positions.
     ///
@@ -182,15 +178,75 @@ impl Engine {
         self.kv.restore(&Namespace { salt: SaltHash::new(salt), block }, tokens, bytes)
     }
 
+    /// Returns some of the first pages of a text in the prompt cache, as [`save_prefix`](Self::save_prefix)
+    /// does; `None` if they are not cached any more.
+    #[must_use]
+    pub fn save_pages(
+        &self,
+        (salt, block): (&str, usize),
+        tokens: &[u32],
+        pages: Range<usize>,
+    ) -> Option<Vec<u8>> {
+        self.kv.save_pages(&Namespace { salt: SaltHash::new(salt), block }, tokens, pages)
+    }
+
+    /// Returns the recurrent states that the prompt cache keeps at the end of a text.
+    #[must_use]
+    pub fn save_states(&self, (salt, block): (&str, usize), tokens: &[u32]) -> Option<Vec<u8>> {
+        self.kv.save_states(&Namespace { salt: SaltHash::new(salt), block }, tokens)
+    }
+
+    /// Puts the pages of a text from page `first` on into the prompt cache, as
+    /// [`save_pages`](Self::save_pages) returned them.
+    ///
+    /// # Errors
+    /// [`SavedError`] if the bytes have another length, earlier pages are not cached, or the cache has no
+    /// room.
+    pub fn restore_pages(
+        &mut self,
+        (salt, block): (&str, usize),
+        tokens: &[u32],
+        first: usize,
+        bytes: &[u8],
+    ) -> Result<(), SavedError> {
+        let namespace = Namespace { salt: SaltHash::new(salt), block };
+        self.kv.restore_pages(&namespace, tokens, first, bytes)
+    }
+
+    /// Puts recurrent states at the end of a text into the prompt cache, as
+    /// [`save_states`](Self::save_states) returned them.
+    ///
+    /// # Errors
+    /// [`SavedError`] if the bytes have another length, pages of the text are not cached, or the states that
+    /// are kept are worth more.
+    pub fn restore_states(
+        &mut self,
+        (salt, block): (&str, usize),
+        tokens: &[u32],
+        bytes: &[u8],
+    ) -> Result<(), SavedError> {
+        self.kv.restore_states(&Namespace { salt: SaltHash::new(salt), block }, tokens, bytes)
+    }
+
+    /// Returns the number of first positions of a text that the prompt cache has, and the number from which a
+    /// request would continue. They differ for models with recurrent states.
+    #[must_use]
+    pub fn cached_prefix(&self, (salt, block): (&str, usize), tokens: &[u32]) -> (usize, usize) {
+        let namespace = Namespace { salt: SaltHash::new(salt), block };
+        let continued = self.kv.cached_prefix(&namespace, tokens).unwrap_or(0);
+        (self.kv.known_prefix(&namespace, tokens), continued)
+    }
+
     /// Drops the first tokens from the prompt cache, unless a running sequence or another cached text
     /// needs them. Returns the number of positions.
     pub fn forget_prefix(&mut self, (salt, block): (&str, usize), tokens: &[u32]) -> usize {
         self.kv.forget(&Namespace { salt: SaltHash::new(salt), block }, tokens)
     }
 
-    /// Returns the number of recurrent states that the prompt cache keeps of a text.
-    pub fn kept_states(&self, (salt, block): (&str, usize), tokens: &[u32]) -> usize {
-        self.kv.snapshots_of(&Namespace { salt: SaltHash::new(salt), block }, tokens)
+    /// Returns the positions of a text where a request could continue: those of its kept recurrent states, or
+    /// the end of its cached pages for a model without such states.
+    pub fn continuations(&self, (salt, block): (&str, usize), tokens: &[u32]) -> Vec<usize> {
+        self.kv.continuations(&Namespace { salt: SaltHash::new(salt), block }, tokens)
     }
 
     /// Queues a request. Its output ends when the context is full, whatever `max_tokens` is, unless it

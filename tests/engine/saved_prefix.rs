@@ -1,7 +1,7 @@
 //! Saved prompt caches: restored pages give the text that computed ones give.
 
 use wrinklefree::cache::{
-    KvConfig, KvPool, KvType, Namespace, PAGE, PageSelection, SaltHash, SavedError,
+    KvConfig, KvPool, KvType, Namespace, PAGE, PageSelection, SaltHash, SavedError, StateLimits,
 };
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step};
 use wrinklefree::format::Spec;
@@ -64,7 +64,7 @@ fn repeated_pages_are_copies() {
     assert_eq!(kv.written(seq), 3 * PAGE, "whole pages of 100 positions");
     kv.commit(seq, 3 * PAGE);
     kv.publish(seq, &tokens);
-    let saved = kv.save(&namespace, &tokens).unwrap();
+    let saved = kv.save(&namespace, &tokens);
     let pages: Vec<&[u8]> = saved.bytes.chunks_exact(saved.bytes.len() / 3).collect();
     assert!(pages[0].iter().any(|&byte| byte != 0));
     assert!(pages[1] == pages[0] && pages[2] == pages[0]);
@@ -83,9 +83,9 @@ fn restored_pages_give_the_same_text() {
         assert_eq!((want.len(), cached), (70, 0));
         let text = [&prompt[..], &want].concat();
         let whole = (text.len() - 1) / PAGE * PAGE;
-        let saved = first.save_prefix(("own", 1), &text).unwrap();
+        let saved = first.save_prefix(("own", 1), &text);
         assert_eq!(saved.positions, whole);
-        assert_eq!(first.save_prefix(("other", 1), &text).unwrap().positions, 0);
+        assert_eq!(first.save_prefix(("other", 1), &text).positions, 0);
         assert_eq!(first.forget_prefix(("own", 1), &text), whole);
         assert_eq!(first.stats().free_pages, 16);
         assert_eq!(run(&mut first, &prompt), (want.clone(), 0));
@@ -96,7 +96,7 @@ fn restored_pages_give_the_same_text() {
         assert_eq!(second.stats().idle_pages, whole / PAGE);
         // The last token of a prompt is always computed.
         assert_eq!(run(&mut second, &prompt), (want.clone(), prompt.len() / PAGE * PAGE));
-        let again = second.save_prefix(("own", 1), &text).unwrap();
+        let again = second.save_prefix(("own", 1), &text);
         assert_eq!(again, saved, "what is there already stays");
         assert_eq!(second.restore_prefix(("own", 1), &text[..whole], &saved.bytes), Ok(whole));
     }
@@ -108,7 +108,7 @@ fn other_bytes_and_full_pools_are_refused() {
     let prompt = prompt();
     let (output, _) = run(&mut engine, &prompt);
     let text = [prompt, output].concat();
-    let saved = engine.save_prefix(("own", 1), &text).unwrap();
+    let saved = engine.save_prefix(("own", 1), &text);
     let (tokens, short) = (&text[..saved.positions], &saved.bytes[1..]);
     let restored = engine.restore_prefix(("own", 1), tokens, short);
     assert!(matches!(restored, Err(SavedError::Size { pages: 5, .. })), "{restored:?}");
@@ -118,10 +118,74 @@ fn other_bytes_and_full_pools_are_refused() {
     assert!(matches!(restored, Err(SavedError::Full(_))), "{restored:?}");
     let none = engine.restore_prefix(("own", 1), &text[..PAGE - 1], &[]);
     assert_eq!(none, Ok(0));
+}
 
+fn recurrent() -> Model {
     let spec = Spec { vocab_size: VOCAB, ..crate::hybrid::rotated() };
     let weights = crate::hybrid::weights(&spec, crate::hybrid::Kind::Ternary, true, 12);
-    let mut recurrent = self::engine(Model::new(spec, weights).unwrap(), KvConfig::default());
-    assert_eq!(recurrent.save_prefix(("own", 1), &text), Err(SavedError::Recurrent));
-    assert_eq!(recurrent.restore_prefix(("own", 1), &text, &[]), Err(SavedError::Recurrent));
+    Model::new(spec, weights).unwrap()
+}
+
+#[test]
+fn restored_states_give_the_same_text() {
+    let config = KvConfig::default();
+    let (mut first, prompt) = (engine(recurrent(), config), prompt());
+    let (answer, _) = run(&mut first, &prompt);
+    let text = [&prompt[..], &answer, &prompt[..40]].concat();
+    let (want, cached) = run(&mut first, &text);
+    let saved = first.save_prefix(("own", 1), &text);
+    assert!(saved.positions >= cached && cached > prompt.len(), "{} {cached}", saved.positions);
+
+    let mut second = engine(recurrent(), config);
+    let known = &text[..saved.positions];
+    assert_eq!(second.restore_prefix(("own", 1), known, &saved.bytes), Ok(saved.positions));
+    assert_eq!(second.continuations(("own", 1), &text), [saved.positions]);
+    assert_eq!(second.save_prefix(("own", 1), &text), saved);
+    assert_eq!(second.restore_prefix(("own", 1), known, &saved.bytes), Ok(saved.positions));
+    assert_eq!(run(&mut second, &text), (want.clone(), saved.positions));
+
+    // Pages that are there without their state get it.
+    let mut third = engine(recurrent(), config);
+    assert_eq!(run(&mut third, &text).0, want);
+    third.forget_prefix(("own", 1), &text);
+    assert_eq!(third.restore_prefix(("own", 1), known, &saved.bytes), Ok(saved.positions));
+    assert_eq!(run(&mut third, &text), (want, saved.positions));
+
+    let without = &saved.bytes[..saved.bytes.len() - size_of::<f32>()];
+    let refused = third.restore_prefix(("own", 1), known, without);
+    assert!(matches!(refused, Err(SavedError::Size { .. })), "{refused:?}");
+    assert_eq!(third.save_prefix(("own", 1), &text[..PAGE - 1]).positions, 0);
+    assert_eq!(third.restore_prefix(("own", 1), &text[..PAGE - 1], &[]), Ok(0));
+}
+
+#[test]
+fn parts_are_restored_one_after_the_other_while_all_sequences_are_busy() {
+    let config =
+        KvConfig { states: StateLimits { sequences: 2, snapshots: 4 }, ..KvConfig::default() };
+    let mut kv = KvPool::new(recurrent().spec(), 16, config).unwrap();
+    let namespace = Namespace { salt: SaltHash::new("own"), block: 1 };
+    let mut engine = engine(recurrent(), KvConfig::default());
+    let text = prompt();
+    run(&mut engine, &text);
+    let saved = engine.save_prefix(("own", 1), &text);
+    let text = &text[..saved.positions];
+    let pages = |range| engine.save_pages(("own", 1), text, range).unwrap();
+    let states = engine.save_states(("own", 1), text).unwrap();
+    assert_eq!(engine.save_pages(("own", 1), text, 2..9), None);
+    assert_eq!(engine.save_states(("own", 1), &text[..PAGE]), None);
+    let parts = [pages(0..2), pages(2..text.len() / PAGE)];
+    assert_eq!([&parts[0][..], &parts[1], &states].concat(), saved.bytes);
+
+    kv.open(1).unwrap();
+    kv.open(1).unwrap();
+    assert_eq!(kv.restore_pages(&namespace, text, 2, &parts[1]), Err(SavedError::Unknown));
+    assert_eq!(kv.restore_states(&namespace, text, &states), Err(SavedError::Unknown));
+    let free = kv.free_pages();
+    assert_eq!(kv.restore_pages(&namespace, &text[..2 * PAGE], 0, &parts[0]), Ok(()));
+    assert_eq!((kv.idle_pages(), kv.free_pages()), (2, free - 2));
+    assert_eq!(kv.restore_pages(&namespace, text, 2, &parts[1]), Ok(()));
+    assert_eq!(kv.cached_prefix(&namespace, text), Some(0), "without states");
+    assert_eq!(kv.restore_states(&namespace, text, &states), Ok(()));
+    assert_eq!(kv.cached_prefix(&namespace, text), Some(text.len()));
+    assert_eq!(kv.save(&namespace, text), saved);
 }

@@ -377,7 +377,7 @@ fn slots_are_saved_and_restored() {
     let place = bytes.windows(12).position(|w| w == b"\"fingerprint").expect("a field") + 14;
     other[place] = if other[place] == b'1' { b'2' } else { b'1' };
     for (name, bytes, part) in [
-        ("short", &bytes[..bytes.len() - 1], "bytes"),
+        ("short", &bytes[..bytes.len() - 1], "damaged"),
         ("head", &bytes[..10], "no saved slot"),
         ("text", &b"hello"[..], "no saved slot"),
         ("other", &other[..], "another model"),
@@ -387,6 +387,46 @@ fn slots_are_saved_and_restored() {
     }
     let closed = Server::start(&[]);
     closed.post("/slots/0?action=save", &file).is(501);
+}
+
+/// A model with recurrent states continues after a restart where it was.
+#[test]
+fn slots_of_a_hybrid_are_saved_and_restored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().unwrap();
+    let args = ["--synthetic", "tiny-hybrid", "-c", "4096", "--slot-save-path", path];
+    let chat = |server: &Server, messages: &[Value]| {
+        let body = json!({"messages": messages, "temperature": 0, "max_tokens": 60});
+        let answer = server.post("/v1/chat/completions", &body).is(200).json();
+        let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+        let prompt = answer["usage"]["prompt_tokens"].as_u64().unwrap();
+        (answer["choices"][0]["message"]["content"].clone(), cached, prompt)
+    };
+    let question = |text: String| json!({"role": "user", "content": text});
+    let mut messages = vec![question("Tell me of the fox in the forest. ".repeat(20))];
+    let file = json!({"filename": "fox.slot"});
+    let first = Server::start(&args);
+    let (answer, _, prompt) = chat(&first, &messages);
+    let saved = first.post("/slots/0?action=save", &file).is(200).json();
+    assert!(saved["n_saved"].as_u64().unwrap() + 64 > prompt, "{saved}");
+    messages.extend([json!({"role": "assistant", "content": answer}), question("Go on.".into())]);
+    let (want, at_once, _) = chat(&first, &messages);
+    drop(first);
+
+    let server = Server::start(&args);
+    let restored = server.post("/slots/0?action=restore", &file).is(200).json();
+    assert_eq!(restored["n_restored"], saved["n_saved"]);
+    assert_eq!(server.get("/slots").json()[0]["n_states"], 1);
+    let (content, cached, _) = chat(&server, &messages);
+    assert_eq!((content, cached), (want, at_once));
+    assert!(cached + 64 > prompt, "{cached} of {prompt}");
+
+    let path = folder.path().join("fox.slot");
+    let mut bytes = std::fs::read(&path).expect("a file");
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, bytes).expect("written");
+    let refused = server.post("/slots/0?action=restore", &file).is(400).json();
+    assert!(refused["error"]["message"].as_str().unwrap().contains("damaged"), "{refused}");
 }
 
 /// A prompt cache belongs to the key that saved it.

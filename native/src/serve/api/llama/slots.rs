@@ -12,6 +12,7 @@ use crate::serve::state::ServerState;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs;
@@ -20,11 +21,11 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Semaphore;
-use wrinklefree::cache::{KvPool, PAGE, SavedError};
+use wrinklefree::cache::{KvPool, PAGE, SavedError, StateShape};
 use wrinklefree::engine::Engine;
 
 /// First bytes of a file.
-const MAGIC: &[u8; 8] = b"WFSLOT1\n";
+const MAGIC: &[u8; 8] = b"WFSLOT2\n";
 /// Maximum size of a file's header in bytes.
 const MAX_HEADER: usize = 64 << 20;
 /// Maximum length of a file's name in bytes.
@@ -35,7 +36,8 @@ const MAX_BYTES: u64 = 8 << 30;
 /// Names that mean devices on Windows, whatever stands after a dot.
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "com", "lpt"];
 
-/// Header of a file, as JSON after [`MAGIC`] and its length (u32, little-endian). The pages follow.
+/// Header of a file, as JSON after [`MAGIC`] and its length (u32, little-endian). The pages and the recurrent
+/// states follow.
 #[derive(Deserialize, Serialize)]
 struct Header {
     /// Properties of the model and of its cache that must be the same.
@@ -44,6 +46,8 @@ struct Header {
     tokens: Vec<u32>,
     /// Positions of a block of finished tokens.
     block: usize,
+    /// Digest of what follows, in base64.
+    sha256: String,
 }
 
 /// Lists the slots.
@@ -83,7 +87,8 @@ async fn kept_states(model: &ServedModel, tenant: &Tenant) -> Option<Vec<usize>>
     let _one = COUNTING.acquire().await.ok()?;
     let (slots, salt) = (model.slots.clone(), tenant.unsalted());
     let count = move |engine: &mut Engine| {
-        let kept = |text: &SlotText| engine.kept_states((&text.salt, text.block), &text.tokens);
+        let kept =
+            |text: &SlotText| engine.continuations((&text.salt, text.block), &text.tokens).len();
         slots.of_texts(&salt, kept)
     };
     model.engine.run(count).await
@@ -190,10 +195,14 @@ async fn save(
     let SlotText { mut tokens, salt, block } = text;
     let all = tokens.clone();
     let saved = model.engine.run(move |engine| engine.save_prefix((&salt, block), &all)).await;
-    let saved = saved.ok_or_else(stopped)?.map_err(refused)?;
+    let saved = saved.ok_or_else(stopped)?;
     tokens.truncate(saved.positions);
-    let header = Header { model: identity(model), tokens, block };
-    let (positions, bytes) = blocking(move || write(&path, &header, &saved.bytes)).await?;
+    let model = identity(model);
+    let written = move || {
+        let sha256 = digest(&saved.bytes);
+        write(&path, &Header { model, tokens, block, sha256 }, &saved.bytes)
+    };
+    let (positions, bytes) = blocking(written).await?;
     Ok(Json(json!({
         "id_slot": slot,
         "filename": name,
@@ -259,7 +268,9 @@ fn read(
     let bad = |message: String| ApiError::bad("filename", format!("{name}: {message}"));
     let unreadable = |error: io::Error| bad(format!("cannot read it: {error}"));
     let length = fs::metadata(path).map_err(unreadable)?.len();
-    let most = KvPool::bytes(&model.spec, model.context.div_ceil(PAGE), &model.kv) + MAX_HEADER;
+    let pages = KvPool::bytes(&model.spec, model.context.div_ceil(PAGE), &model.kv);
+    let states = StateShape::of(&model.spec).map_or(0, |shape| shape.snapshot_bytes());
+    let most = pages + states + MAX_HEADER;
     if length > most as u64 {
         return Err(bad(format!("it has {length} bytes, more than a context of this model takes")));
     }
@@ -278,6 +289,9 @@ fn read(
     }
     if header.tokens.iter().any(|&token| token as usize >= model.vocab) || header.block == 0 {
         return Err(invalid());
+    }
+    if header.sha256 != digest(pages) {
+        return Err(bad("it is damaged: its digest is another one".into()));
     }
     let (pages, size) = (pages.to_vec(), bytes.len());
     Ok((header, pages, size))
@@ -317,6 +331,11 @@ fn identity(model: &ServedModel) -> Value {
     identity
 }
 
+/// Returns the SHA-256 of a file's pages and states in base64.
+fn digest(bytes: &[u8]) -> String {
+    BASE64_STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, bytes))
+}
+
 /// Runs work with files on a thread that may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
@@ -335,14 +354,11 @@ fn stopped() -> ApiError {
     ApiError::unavailable("the engine has stopped")
 }
 
-/// Returns the error of a cache that cannot be saved or restored.
+/// Returns the error of a cache that cannot be restored.
 fn refused(error: SavedError) -> ApiError {
     match error {
-        SavedError::Recurrent => {
-            ApiError::new(StatusCode::NOT_IMPLEMENTED, "unsupported", error.to_string())
-        }
         SavedError::Size { .. } => ApiError::bad("filename", error.to_string()),
-        SavedError::Full(_) => ApiError::unavailable(error.to_string()),
+        _ => ApiError::unavailable(error.to_string()),
     }
 }
 

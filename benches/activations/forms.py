@@ -4,7 +4,7 @@
 
 Inputs of the layers' matrices are rounded; weights stay as the package has them. Then the weights become the nearest
 ternary ones and signs, with a scale for each 64 columns, which the model was not trained for: its loss shows how poor it
-is then. Prints the Kullback-Leibler divergence of the next token's distribution, and how often the likeliest token is
+is then. Prints the Kullback-Leibler divergence of the next token's distribution, and how often the most likely token is
 the same.
 """
 

@@ -4,7 +4,7 @@ The layers' matrices become Q8_0, as they are and in a rotated basis: w' = H(s *
 the largest power of two that divides all widths. They also become ternary and signs, unrotated, with a scale for
 each 64 columns. The model was not trained for that, so its text is poor: the entropy of its distributions shows
 how poor. Prints, over 700 tokens of text, the Kullback-Leibler divergence of the next token's distribution, and
-how often the likeliest token is the same.
+how often the most likely token is the same.
 """
 
 import subprocess

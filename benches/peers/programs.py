@@ -16,15 +16,15 @@ class Failure(Exception):
 @dataclass(frozen=True)
 class Test:
     """`pp32`: a prompt of 32 tokens; `tg16`: 16 tokens one by one, from an empty context;
-    `tg16@2048`: the same behind 2,048 tokens."""
+    `tg16@2048`: the same after 2,048 tokens."""
 
     kind: str
     tokens: int
     depth: int = 0
 
     def __str__(self):
-        behind = f"@{self.depth}" if self.depth else ""
-        return f"{self.kind}{self.tokens}{behind}"
+        after = f"@{self.depth}" if self.depth else ""
+        return f"{self.kind}{self.tokens}{after}"
 
     @classmethod
     def parse(cls, text):
@@ -60,7 +60,7 @@ class Sample:
 class Program:
     name: str
     command: list
-    """With the case's options behind it."""
+    """With the case's options after it."""
     read: object
     """Sample from what it printed."""
     kinds: tuple = ("pp", "tg")
@@ -82,8 +82,8 @@ class Program:
         prompt, generate = (case.test.tokens if case.test.kind == k else 0 for k in ("pp", "tg"))
         pairs = {"-m": case.path + self.ending, "-p": prompt, "-n": generate}
         pairs |= {"-t": case.threads, "-r": case.repetitions, "-o": "json"}
-        behind = [*self.depth, case.test.depth] if case.test.depth else []
-        return [str(word) for word in [*(word for pair in pairs.items() for word in pair), *behind]]
+        depths = [*self.depth, case.test.depth] if case.test.depth else []
+        return [str(word) for word in [*(word for pair in pairs.items() for word in pair), *depths]]
 
     def run(self, case):
         """One sample; the program has ended when this returns."""

@@ -1,4 +1,4 @@
-// Both engines behind one interface, in the page. A request is one prompt and its answer. Speeds are
+// Both engines have one interface, in the page. A request is one prompt and its answer. Speeds are
 // each engine's own figures and exclude the transfer of results to the page.
 
 const EOS = 2;

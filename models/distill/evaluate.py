@@ -16,7 +16,7 @@ from .model import Decoder
 from .recipe import Recipe
 
 BATCH = 4  # rows at once
-BOUND, COSINE = 1e-2, 0.999  # of an export's logits, beside those of training
+BOUND, COSINE = 1e-2, 0.999  # of an export's logits, compared with those of training
 EDGE = 1e-4  # 8-bit steps from a rounding edge, within which programs may differ
 PROMPTS = ("Tell me a story about a fox.", "What is the plural of dog?", "Why is the sky blue?",
            "Write a short poem about rain.")
@@ -143,7 +143,7 @@ def table(rows: list) -> str:
 def report(rows: list, found: dict, exported: Agreement) -> str:
     """Returns the report of a run: the table, and what `wf-run` decodes."""
     same = found["verify"]["tokens"] == found["ar"]["tokens"]
-    lines = [table(rows), "", f"Logits of the export beside training's: {exported.difference:.1e} apart at "
+    lines = [table(rows), "", f"Logits of the export compared with training's: {exported.difference:.1e} apart at "
              f"most in {exported.strict} of {exported.rows} rows, before an activation is on a rounding "
              f"edge; lowest cosine {exported.cosine:.6f}. `verify` writes "
              f"{'the tokens of `ar`' if same else 'other tokens than `ar`'}.", "",

@@ -1,6 +1,6 @@
 """Makes stories of a trained model, from which its diffusion path learns.
 
-Many stories fit a request, so a token far behind the last known one cannot be predicted. The model's
+Many stories fit a request, so a token far after the last known one cannot be predicted. The model's
 own most likely story is one text, whose tokens can be. A diffusion path that learns from such texts
 commits to more tokens at once, and to those of the autoregressive path (sequence-level distillation:
 Kim and Rush, 2016).
@@ -94,7 +94,7 @@ def main():
     parser.add_argument("--url", default="http://127.0.0.1:30000", help="of `wf-run serve`")
     parser.add_argument("--count", type=int, default=25_000, help="requests")
     parser.add_argument("--seed", type=int, default=1, help="of the requests")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 for the likeliest stories")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 for the most likely stories")
     parser.add_argument("--min-p", type=float, default=0.0)
     parser.add_argument("--attempts", type=int, default=1, help="at a good story for each request")
     args = parser.parse_args()

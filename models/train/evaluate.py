@@ -102,7 +102,7 @@ def perplexity(model, path: Path, tokenizer) -> float:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("--tokenizer", type=Path, help="default: beside the checkpoint")
+    parser.add_argument("--tokenizer", type=Path, help="default: next to the checkpoint")
     parser.add_argument("--held-out", type=Path, default=EVAL,
                         help="prompts.jsonl and text.txt")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))

@@ -63,7 +63,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="final.pt, or a master file")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--tokenizer", type=Path, help="default: beside the checkpoint")
+    parser.add_argument("--tokenizer", type=Path, help="default: next to the checkpoint")
     args = parser.parse_args()
     tokenizer = args.tokenizer or args.checkpoint.with_name("tokenizer.json")
     export(load(args.checkpoint), tokenizer, args.out)

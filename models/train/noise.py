@@ -20,8 +20,8 @@ SUB_BLOCK = 8  # decoding's default
 DRAFT = 8  # tokens of a draft
 SHORT = 48  # answers up to this length count twice: a task's few tokens against a story's many
 BEGUN = 0.65  # share of the sub-blocks at work of which something may be known
-LATER = 0.25  # weight of masked slots behind the sub-block at work
-BEYOND = 0.1  # weight of <|eos|> behind the answer
+LATER = 0.25  # weight of masked slots after the sub-block at work
+BEYOND = 0.1  # weight of <|eos|> after the answer
 
 
 @dataclass
@@ -46,8 +46,8 @@ def answers(rows: torch.Tensor) -> Answers:
 
 def divided(found: Answers, rows: tuple[int, int, int]) -> tuple[Answers, Answers]:
     """Divides answers into those to continue and those to fill in, of so many rows of the generator's, with
-    stories that the model drew, and with its likeliest ones. Where there are any of the model's,
-    those it drew are only continued, its likeliest only filled in, and of all other answers the
+    stories that the model drew, and with its most likely ones. Where there are any of the model's,
+    those it drew are only continued, its most likely only filled in, and of all other answers the
     short ones, of which each has but one right text."""
     generated, sampled, own = found.weight.split(rows)
     short = generated * (generated > 1)
@@ -92,7 +92,7 @@ class Piece:
         inside = (weight > 0) & (at(found.number) == found.number.gather(1, chosen)[..., None])
         started = inside.cumsum(-1) > 0
         self.start, self.inside = start, inside
-        self.open = started  # slots that may be masked: the answer and what is behind it
+        self.open = started  # slots that may be masked: the answer and what is after it
         self.targets = torch.where(inside | ~started, at(rows), EOS)
         self.weight = torch.where(inside, weight, BEYOND * started)
 
@@ -105,7 +105,7 @@ class Piece:
 
 def steps(piece: Piece, g: torch.Generator) -> Pieces:
     """Blocks in which a sub-block is half done, or not begun: what is before it is known, what is
-    behind it masked."""
+    after it masked."""
     inside = piece.inside.float()
     slot = torch.arange(inside.shape[-1], device=inside.device)
     current = draw(inside, 1, g)

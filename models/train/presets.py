@@ -25,7 +25,7 @@ class Stage:
     """One of the runs that follow each other."""
     tokens: float  # of the clean stream, from the very first on, so that a run that was slowed down
     # or moved learns the same
-    own: float = 0.0  # share of a batch's rows whose stories are the model's likeliest: to fill in
+    own: float = 0.0  # share of a batch's rows whose stories are the model's most likely: to fill in
     sampled: float = 0.0  # share of those whose stories it drew: to continue, instead of others
     spelling: float = 0.0  # what it counts that words which are none become unlikely: `spelling.py`
 
@@ -51,7 +51,7 @@ class Preset:
 
     def rows(self, stage: Stage) -> tuple[int, int, int]:
         """Numbers of rows of a batch: the generator's, those with stories that the model sampled, and
-        those with its likeliest ones."""
+        those with its most likely ones."""
         sampled, own = int(self.batch * stage.sampled), int(self.batch * stage.own)
         return self.batch - sampled - own, sampled, own
 

@@ -1,6 +1,6 @@
 """Spelling: how much a model leaves to tokens that no word of TinyWorld goes on with.
 
-A token may follow when the letters that it adds, behind those that stand there already, still begin
+A token may follow when the letters that it adds, after those that stand there already, still begin
 a word, and when a word that it ends is one. To a loss of likely texts the others hardly matter, since
 each of them is unlikely; but they are three thousand, and a sampled story has a hundred places.
 """

@@ -146,7 +146,7 @@ def adopt(tokenizer: Path, work: Path):
 def train(preset: Preset, stage: Stage, seed: int, work: Path, resume: Path | None = None,
           steps: int = 0, told: tuple[Path, ...] = ()):
     """Runs to the stage's tokens, or `steps` more steps; the state then. `told` are the files of
-    stories that the stage needs: those that a model drew, and its likeliest."""
+    stories that the stage needs: those that a model drew, and its most likely."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(seed)
     if resume:
@@ -197,7 +197,7 @@ def main():
     parser.add_argument("--work", type=Path, default=Path("work"))
     parser.add_argument("--resume", type=Path, help="a checkpoint, or a master file")
     parser.add_argument("--sampled", type=Path, help="stories that a model drew, by distil.py")
-    parser.add_argument("--own", type=Path, help="its likeliest stories, by distil.py")
+    parser.add_argument("--own", type=Path, help="its most likely stories, by distil.py")
     args = parser.parse_args()
     preset = PRESETS[args.preset]
     stage = getattr(preset, args.stage)

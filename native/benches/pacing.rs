@@ -1,7 +1,7 @@
 //! Streams next to a long prompt: how long they wait between tokens, and what chunking by time costs.
 //!
-//! `cargo bench -p wf-run --bench beside` measures streams of a model with the shape of BitNet b1.58 2B
-//! beside a prompt of 8,000 tokens, without a target and with one of 250 ms. Arguments behind `--`:
+//! `cargo bench -p wf-run --bench pacing` measures streams of a model with the shape of BitNet b1.58 2B
+//! next to a prompt of 8,000 tokens, without a target and with one of 250 ms. Arguments after `--`:
 //! milliseconds, number of streams, tokens of the prompt, then arguments of `wf-run serve`.
 
 #[path = "common/server.rs"]
@@ -60,8 +60,8 @@ fn measure(target: usize, streams: usize, prompt: usize, args: &[String]) {
         let end = Instant::now();
         done.store(true, Ordering::Relaxed);
         let all = clients.into_iter().flat_map(|client| client.join().expect("a stream"));
-        let beside = all.filter(|(at, _)| *at > begin && *at <= end);
-        let gaps: Vec<f64> = beside.map(|(_, gap)| 1e3 * gap.as_secs_f64()).collect();
+        let waits = all.filter(|(at, _)| *at > begin && *at <= end);
+        let gaps: Vec<f64> = waits.map(|(_, gap)| 1e3 * gap.as_secs_f64()).collect();
         ((end - begin).as_secs_f64(), gaps)
     });
     let rate = (prompt + gaps.len()) as f64 / seconds;

@@ -1,7 +1,7 @@
 //! Load on `wf-run serve` over loopback: how throughput grows with the number of streams, how long
 //! clients wait, and what HTTP and scheduling cost compared with the forward pass.
 //!
-//! `cargo bench -p wf-run --bench serve` uses the model inside the program; arguments behind `--`
+//! `cargo bench -p wf-run --bench serve` uses the model inside the program; arguments after `--`
 //! go to `wf-run serve`.
 
 #[path = "common/server.rs"]

@@ -91,14 +91,14 @@ impl Drafter {
     /// Returns the most likely token except MASK.
     pub(super) fn best(&self, logits: &[f32]) -> u32 {
         match *self {
-            Self::Denoise { mask, .. } => likeliest(logits, Some(mask)),
+            Self::Denoise { mask, .. } => argmax(logits, Some(mask)),
             Self::Ngram { .. } | Self::Mtp { .. } => unreachable!("it requests no logits"),
         }
     }
 }
 
 /// Returns the most likely token other than `banned`; the first of equals.
-pub(crate) fn likeliest(logits: &[f32], banned: Option<u32>) -> u32 {
+pub(crate) fn argmax(logits: &[f32], banned: Option<u32>) -> u32 {
     let mut best = (0, f32::NEG_INFINITY);
     for (token, &logit) in (0u32..).zip(logits) {
         if logit > best.1 && Some(token) != banned {

@@ -33,7 +33,7 @@ pub struct DraftLength {
 
 impl DraftLength {
     /// Makes a controller for rounds of `passes` passes, where a pass costs 1 + `row_cost` · (rows − 1),
-    /// and each token of a draft `token_cost` beside. With a `row_cost` of 0 drafts are always as long as possible.
+    /// and each token of a draft `token_cost` more. With a `row_cost` of 0 drafts are always as long as possible.
     pub fn new(passes: usize, row_cost: f32, token_cost: f32) -> Self {
         let (right, checked) = PRIOR;
         let (passes, row_cost, token_cost) =

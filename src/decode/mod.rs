@@ -15,7 +15,7 @@ mod verify;
 pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub use draft::Drafter;
-pub(crate) use draft::likeliest;
+pub(crate) use draft::argmax;
 pub use prompt::{Pooling, PromptDecoder};
 pub use sample::{
     Certainty, ClosingTokens, Constraint, Dry, History, Infill, MarkerTexts, Mirostat,
@@ -254,7 +254,7 @@ pub trait Decoder {
     /// [`skippable`](Self::skippable) ones. The output continues as if nothing had happened.
     fn resume(&mut self, cached: usize);
 
-    /// Continues behind `text` by at most `max_tokens`, as if `text` had been the prompt; nothing of it is
+    /// Continues after `text` by at most `max_tokens`, as if `text` had been the prompt; nothing of it is
     /// cached. Penalties, the grammar and the positions of random numbers still count all earlier output.
     /// Only for modes with [`DecodeMode::restarts`].
     fn restart(&mut self, _text: Vec<u32>, _max_tokens: usize) {

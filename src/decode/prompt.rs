@@ -37,7 +37,7 @@ impl PromptDecoder {
         Self::new(tokens, Some(pooling))
     }
 
-    /// Makes a decoder for the logits, `[vocab_size]`, of the token behind `tokens`.
+    /// Makes a decoder for the logits, `[vocab_size]`, of the token after `tokens`.
     ///
     /// # Panics
     /// If `tokens` is empty.

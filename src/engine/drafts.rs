@@ -8,7 +8,7 @@
 use super::schedule::{Running, Scheduler, most_rows};
 use crate::batch_types::{AttentionMask, LogitRows};
 use crate::cache::{KvPool, PAGE};
-use crate::decode::likeliest;
+use crate::decode::argmax;
 use crate::model::{Drafts, Model, Runtime, Span, Workspace};
 use std::ops::Range;
 
@@ -120,7 +120,7 @@ impl Scheduler {
                 model.draft(runtime, pool, &spans, &before, workspace);
             before.clear();
             for (row, job) in jobs.iter_mut().filter(|job| job.wanted > 0).enumerate() {
-                job.draft.push(likeliest(logits.row(row), None));
+                job.draft.push(argmax(logits.row(row), None));
                 if job.draft.len() < job.wanted {
                     before.extend_from_slice(&states[row * hidden..(row + 1) * hidden]);
                 }

@@ -110,7 +110,7 @@ impl Pass<'_, '_> {
     }
 }
 
-/// Multiplies each head's output of one row with σ(gate). The gates stand behind each head's query.
+/// Multiplies each head's output of one row with σ(gate). The gates stand after each head's query.
 fn gate(kernels: &Kernels, weights: &AttentionWeights, dim: usize, q: &mut [f32], out: &mut [f32]) {
     for (head, out) in out.chunks_exact_mut(dim).enumerate() {
         let columns = (2 * head + 1) * dim..2 * (head + 1) * dim;

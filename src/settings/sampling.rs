@@ -10,19 +10,19 @@ use serde::Deserialize;
 #[cfg_attr(feature = "clap", command(next_help_heading = "Sampling"))]
 #[serde(default)]
 pub struct Sampling {
-    /// Temperature; 0 takes the likeliest token
+    /// Temperature; 0 takes the most likely token
     #[cfg_attr(feature = "clap", arg(long, value_name = "T", value_parser = at_least_zero, allow_negative_numbers = true))]
     pub temperature: Option<f32>,
     /// Keep the K most likely tokens; 0: all
     #[cfg_attr(feature = "clap", arg(long, value_name = "K"))]
     pub top_k: Option<usize>,
-    /// Keep the likeliest tokens up to P together
+    /// Keep the most likely tokens up to P together
     ///
     /// Nucleus sampling: keeps the smallest set of tokens whose cumulative probability is at least
     /// P.
     #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
     pub top_p: Option<f32>,
-    /// Drop tokens below P × the likeliest one
+    /// Drop tokens below P × the most likely one
     #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
     pub min_p: Option<f32>,
     /// Keep tokens near the entropy, up to P together
@@ -35,7 +35,7 @@ pub struct Sampling {
     /// Top-nσ sampling: of all logits, counted from the highest one; 0: all.
     #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, value_name = "N", value_parser = at_least_zero, allow_negative_numbers = true))]
     pub top_n_sigma: Option<f32>,
-    /// Probability to remove the likeliest tokens
+    /// Probability to remove the most likely tokens
     ///
     /// XTC ("exclude top choices"): removes all tokens of at least the threshold but the last of them.
     #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, value_name = "P", value_parser = fraction))]

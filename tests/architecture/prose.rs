@@ -7,6 +7,8 @@ const REFUSED: [&str; 5] = ["Who ", "Whoever ", "Nobody ", "What is ", "Not at a
 /// First words of relative clauses, and the share of doc blocks that may begin with one.
 const RELATIVE: [&str; 6] = ["What", "Who", "Whether", "How", "Where", "Which"];
 const RELATIVE_SHARE: f64 = 0.04;
+/// Words with a plainer one: after, next to or compared with, most likely, on.
+const DATED: [&str; 4] = ["behind", "beside", "likeliest", "upon"];
 
 /// Lines of the documentation of a Rust or TypeScript file; the first of each block is marked.
 fn doc_lines(text: &str) -> Vec<(bool, &str)> {
@@ -63,6 +65,41 @@ fn doc_comments_say_what_an_item_is() {
     let share = relative.len() as f64 / f64::from(blocks);
     println!("{} of {blocks} doc blocks begin with a relative clause", relative.len());
     assert!(share <= RELATIVE_SHARE, "{:.1} %:\n{}", 100.0 * share, relative.join("\n"));
+}
+
+/// Returns the dated words of a line. A story begins "once upon a time", and files are left behind.
+fn dated(line: &str) -> Vec<&str> {
+    let line = line.split('`').step_by(2);
+    let words =
+        line.flat_map(|part| part.split(|c: char| !c.is_alphabetic())).filter(|w| !w.is_empty());
+    let words: Vec<&str> = words.collect();
+    let before = |at: usize| at.checked_sub(1).map_or("", |at| words[at]).to_lowercase();
+    let left = words.iter().any(|word| word.starts_with("leave") || *word == "left");
+    let kept = |at: usize| before(at) == "once" || (left && words[at] == "behind");
+    (0..words.len())
+        .filter(|&at| DATED.contains(&words[at]) && !kept(at))
+        .map(|at| words[at])
+        .collect()
+}
+
+#[test]
+fn documentation_has_plain_words() {
+    for (path, text) in
+        ["src", "compute", "easy", "capi", "python/src", "native"].map(sources).concat()
+    {
+        for (_, line) in doc_lines(&text) {
+            assert_eq!(dated(line), [""; 0], "{}: `{line}`", path.display());
+        }
+    }
+    for (path, text) in files("docs", "md") {
+        if !path.starts_with(root().join("docs/journal")) {
+            for line in text.lines() {
+                assert_eq!(dated(line), [""; 0], "{}: `{line}`", path.display());
+            }
+        }
+    }
+    assert_eq!(dated("the row behind it"), ["behind"]);
+    assert_eq!(dated("leaves nothing behind, once upon a time, `beside`"), [""; 0]);
 }
 
 #[test]

@@ -43,25 +43,25 @@ fn fill_cache(server: &Server) {
     }
 }
 
-/// Runs the honest streams for `time` and samples the server's memory; `beside` runs meanwhile.
+/// Runs the honest streams for `time` and samples the server's memory; `attacks` run meanwhile.
 fn run(
     server: &Server,
     streams: &[Honest],
     time: Duration,
-    beside: impl FnOnce(&AtomicBool) -> Tally + Send,
+    attacks: impl FnOnce(&AtomicBool) -> Tally + Send,
 ) -> (honest::Seen, Tally, f64) {
     let ended = &AtomicBool::new(false);
     thread::scope(|scope| {
         let honest: Vec<_> =
             streams.iter().map(|stream| scope.spawn(|| stream.repeat(server, ended))).collect();
-        let beside = scope.spawn(move || beside(ended));
+        let attacks = scope.spawn(move || attacks(ended));
         let (begin, mut peak) = (Instant::now(), 0f64);
         while begin.elapsed() < time {
             peak = peak.max(server.resident_mib());
             thread::sleep(Duration::from_millis(50));
         }
         ended.store(true, Ordering::Relaxed);
-        let tally = beside.join().expect("the hostile client ends");
+        let tally = attacks.join().expect("the hostile client ends");
         let seen = honest.into_iter().map(|stream| stream.join().expect("a stream ends"));
         (seen.fold(honest::Seen::default(), honest::Seen::and), tally, peak)
     })

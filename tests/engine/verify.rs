@@ -287,7 +287,7 @@ fn bad_requests_are_refused() {
 /// Size of the small vocabulary.
 const SMALL: usize = 10;
 
-/// Returns the softmax of the logits behind `tokens`, by definition.
+/// Returns the softmax of the logits after `tokens`, by definition.
 fn next(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<f64> {
     let mut kv = KvPool::new(model.spec(), 1, KvConfig::EXACT).unwrap();
     let seq = kv.open(tokens.len()).unwrap();

@@ -63,7 +63,7 @@ fn split_files_are_one_model_in_any_order() {
     assert_eq!(contents(&load(parts.clone()).unwrap()), want);
     parts.reverse();
     parts.insert(1, mmproj());
-    assert_eq!(contents(&load(parts.clone()).unwrap()), want, "beside a vision encoder");
+    assert_eq!(contents(&load(parts.clone()).unwrap()), want, "next to a vision encoder");
     parts.remove(0);
     refused(parts.clone(), &["m-00001-of-00003.gguf", "part 3 of 3", "no such file"]);
     parts.truncate(2);

@@ -318,7 +318,7 @@ fn logits_do_not_depend_on_which_rows_ask_for_them() {
     let (prompt, other) = (tokens(40, 9), tokens(11, 10));
     each(|model, rt| {
         let all = Run::new(model, rt).pass(0, &prompt, AttentionMask::BlockCausal(8));
-        let beside = Run::new(model, rt).pass(0, &other, AttentionMask::Causal);
+        let next_to = Run::new(model, rt).pass(0, &other, AttentionMask::Causal);
         let row = |bits: &[u32], i: usize| {
             let vocab = model.spec().vocab_size;
             bits[i * vocab..(i + 1) * vocab].to_vec()
@@ -345,7 +345,7 @@ fn logits_do_not_depend_on_which_rows_ask_for_them() {
             ];
             let got = bits(model.forward(rt, &mut kv, &spans, &mut ws).values());
             let mut want: Vec<u32> = wanted.iter().flat_map(|&i| row(&all, i)).collect();
-            want.extend(row(&beside, 10));
+            want.extend(row(&next_to, 10));
             assert!(got == want, "{wanted:?}");
             // Rows without logits are in the cache, too.
             let span = Span { logits: LogitRows::None, start: 11, tokens: &other[..3], ..spans[1] };

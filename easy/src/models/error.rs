@@ -86,7 +86,7 @@ pub enum OpenError {
 
 /// Error: a model has no tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{model} has no tokenizer: put its tokenizer.json beside the weights")]
+#[error("{model} has no tokenizer: put its tokenizer.json next to the weights")]
 pub struct NoTokenizer {
     /// Name of the model.
     pub model: String,

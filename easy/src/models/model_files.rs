@@ -49,7 +49,7 @@ pub fn select(names: &[String], wanted: &Wanted) -> anyhow::Result<Vec<String>> 
 }
 
 /// Returns the files of the model that `file`, one of `names`, is a part of.
-pub fn beside(names: &[String], file: &str) -> Vec<String> {
+pub fn files_of_model(names: &[String], file: &str) -> Vec<String> {
     match any(names) {
         Ok(picked) if picked.iter().any(|n| n == file) => picked,
         // It is not the model that the whole directory stands for.
@@ -197,10 +197,10 @@ mod tests {
             "other.safetensors",
         ];
         let owned = names.map(String::from);
-        assert_eq!(beside(&owned, names[2]), [names[0], names[3], names[1], names[2]]);
-        assert_eq!(beside(&owned, names[4]), [names[0], names[4]]);
+        assert_eq!(files_of_model(&owned, names[2]), [names[0], names[3], names[1], names[2]]);
+        assert_eq!(files_of_model(&owned, names[4]), [names[0], names[4]]);
         let two = ["a.safetensors", "b.safetensors", "tokenizer.json"].map(String::from);
-        assert_eq!(beside(&two, "b.safetensors"), ["tokenizer.json", "b.safetensors"]);
+        assert_eq!(files_of_model(&two, "b.safetensors"), ["tokenizer.json", "b.safetensors"]);
     }
 
     #[test]

@@ -147,7 +147,7 @@ fn file(path: &Path, placement: Placement) -> anyhow::Result<Source> {
     let names = names(&there);
     let wanted = match split {
         true => model_files::parts(&names, &name),
-        false => model_files::beside(&names, &name),
+        false => model_files::files_of_model(&names, &name),
     };
     files(path, placed(wanted, there), placement)
 }

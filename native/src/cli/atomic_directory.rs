@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A temporary directory beside its destination, which is removed unless [`DraftDirectory::keep`] is
+/// A temporary directory next to its destination, which is removed unless [`DraftDirectory::keep`] is
 /// called. After [`signals::watch`](crate::cli::signals::watch) that holds for Ctrl-C as well.
 pub struct DraftDirectory {
     directory: TempDir,

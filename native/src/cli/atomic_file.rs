@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// A temporary file beside its destination, which is removed unless [`Draft::keep`] is called.
+/// A temporary file next to its destination, which is removed unless [`Draft::keep`] is called.
 /// After [`signals::watch`] that holds for Ctrl-C as well.
 pub struct Draft {
     file: BufWriter<NamedTempFile>,
@@ -16,7 +16,7 @@ pub struct Draft {
     overwrite: bool,
 }
 
-/// Returns the path behind links, and the folder that holds it.
+/// Returns the path that links lead to, and the folder that holds it.
 pub fn resolved(target: &Path) -> (PathBuf, PathBuf) {
     let target = target.canonicalize().unwrap_or_else(|_| target.to_owned());
     let parent = match target.parent() {

@@ -54,7 +54,7 @@ struct Fence {
 struct Indent {
     /// Levels of quotation.
     quotes: usize,
-    /// Spaces behind these.
+    /// Spaces after these.
     spaces: usize,
 }
 
@@ -254,7 +254,7 @@ impl Markdown {
         self.spaces = 0;
     }
 
-    /// Shows the mark of a list's item; continued lines begin behind it.
+    /// Shows the mark of a list's item; continued lines begin after it.
     fn item(&mut self, mark: &str) {
         self.out.plain(&format!("{}{mark}", " ".repeat(self.indent.spaces)));
         self.column = self.indent.spaces + human::width(mark);

@@ -27,7 +27,7 @@ pub fn fields() -> Map<String, Value> {
     FIELDS.clone()
 }
 
-/// Returns a result with these fields behind its own, or an array of results that each have them.
+/// Returns a result with these fields after its own, or an array of results that each have them.
 ///
 /// # Errors
 /// If the result is no JSON.

@@ -105,7 +105,7 @@ pub trait Watcher {
         Ok(())
     }
 
-    /// Called once, behind the last text.
+    /// Called once, after the last text.
     fn finish(&mut self) -> anyhow::Result<()> {
         Ok(())
     }

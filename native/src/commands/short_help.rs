@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 
 /// Columns of the shortest terminal that `-h` is made for.
 const COLUMNS: usize = 80;
-/// Columns beside a flag and its help: indent, short flag and gap.
+/// Columns next to a flag and its help: indent, short flag and gap.
 const AROUND: usize = 8;
 
 /// Flags that few users need: `-h` only counts them.

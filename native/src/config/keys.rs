@@ -204,12 +204,12 @@ pub struct SamplingDefaults {
     /// For requests without `top_k` [default: what the model's files recommend, else 0].
     #[arg(long, hide_short_help = true, value_name = "K")]
     pub top_k: Option<usize>,
-    /// Keep the likeliest tokens up to P together
+    /// Keep the most likely tokens up to P together
     ///
     /// For requests without `top_p` [default: what the model's files recommend, else 1].
     #[arg(long, hide_short_help = true, value_name = "P", allow_negative_numbers = true)]
     pub top_p: Option<f32>,
-    /// Drop tokens below P × the likeliest one
+    /// Drop tokens below P × the most likely one
     #[arg(long, hide_short_help = true, value_name = "P", allow_negative_numbers = true)]
     pub min_p: Option<f32>,
     /// Keep tokens near the entropy, up to P together
@@ -218,7 +218,7 @@ pub struct SamplingDefaults {
     /// Keep logits within N standard deviations
     #[arg(long, hide_short_help = true, value_name = "N", allow_negative_numbers = true)]
     pub top_n_sigma: Option<f32>,
-    /// Probability to remove the likeliest tokens
+    /// Probability to remove the most likely tokens
     #[arg(long, hide_short_help = true, value_name = "P", allow_negative_numbers = true)]
     pub xtc_probability: Option<f32>,
     /// Probability of the tokens that XTC removes [default: 0.1]
@@ -336,7 +336,7 @@ pub struct SchedulerArgs {
     pub state_memory: Option<Bytes>,
     /// Milliseconds between tokens to aim at
     ///
-    /// A long prompt is computed in parts, so that streams beside it wait about this long for their next
+    /// A long prompt is computed in parts, so that streams next to it wait about this long for their next
     /// token, and not for a whole batch. A larger number computes prompts faster. 0: no limit.
     #[arg(long, hide_short_help = true, value_name = "MS", default_value = "250")]
     pub target_token_ms: u64,

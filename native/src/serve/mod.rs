@@ -1,4 +1,4 @@
-//! The server of `wf-run serve`: a model behind OpenAI's and Anthropic's APIs.
+//! The server of `wf-run serve`: a model with the APIs of OpenAI and Anthropic.
 //!
 //! One thread owns the engine ([`engine_thread`]). tokio's threads serve connections and pass requests
 //! to it as messages. Modules import downward only: errors and state, then connections and the

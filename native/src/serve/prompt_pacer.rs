@@ -48,8 +48,8 @@ impl PromptPacer {
             (0, 0) => {}
             (0, _) => update(&mut self.decode, seconds, WEIGHT),
             (rows, _) => {
-                let beside = if decode_rows > 0 { self.decode.unwrap_or(0.0) } else { 0.0 };
-                let row = (seconds - beside).max(0.0) / rows as f64;
+                let decoding = if decode_rows > 0 { self.decode.unwrap_or(0.0) } else { 0.0 };
+                let row = (seconds - decoding).max(0.0) / rows as f64;
                 let weight = if self.row.is_some_and(|known| row < known) { WEIGHT } else { 1.0 };
                 update(&mut self.row, row, weight);
             }

@@ -246,7 +246,7 @@ fn checked_tokenizer(
     dry: &DryArgs,
 ) -> anyhow::Result<Arc<Tokenizer>> {
     let tokenizer = tokenizer.ok_or_else(|| {
-        anyhow!("{name} has no tokenizer: put its tokenizer.json beside the weights")
+        anyhow!("{name} has no tokenizer: put its tokenizer.json next to the weights")
     })?;
     let dry = dry.resolve(&tokenizer).map_err(|invalid| usage(invalid.message))?;
     let params = SamplingParams { dry, ..SamplingParams::default() };

@@ -17,7 +17,7 @@ use wrinklefree::ternary::Layout;
 const DEFAULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
 
 /// Allowance next to the weights: buffers, parts being loaded, huge pages that are not full.
-const BESIDE: u64 = 24 << 20;
+const REST: u64 = 24 << 20;
 
 /// Allowance of an idle server next to weights and tokenizer.
 const IDLE: u64 = 100_000_000;
@@ -75,7 +75,7 @@ fn nothing_is_in_memory_twice() {
                     let how = ["--logits", logits, "--weights", weights, "--layout", layout];
                     let found = peak(&[&["--model", path], &how[..]].concat(), isa);
                     let (peak, weights) = found.expect("as before");
-                    let most = program + weights + BESIDE;
+                    let most = program + weights + REST;
                     assert!(peak <= most, "{how:?} on {isa:?}: {peak} bytes, not {most}");
                 }
             }

@@ -71,7 +71,7 @@ fn a_request_takes_at_most_eight_times_its_body() {
         assert!(grown <= 8 * 4, "{grown} MiB for {path} {begin}");
         worst = worst.max(grown);
     }
-    println!("largest peak beside 4 MiB: {worst} MiB");
+    println!("largest peak next to 4 MiB: {worst} MiB");
 }
 
 /// Issue: texts were tokenized before anything looked at their length.

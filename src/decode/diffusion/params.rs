@@ -103,7 +103,7 @@ pub enum DiffusionError {
     )]
     SubCache,
     /// A suffix with causal attention.
-    #[error("the model cannot see the text behind a hole: its attention inside a block is causal")]
+    #[error("the model cannot see the text after a hole: its attention inside a block is causal")]
     CausalSuffix,
     /// Hole and suffix do not fit the block.
     #[error(

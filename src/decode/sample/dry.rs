@@ -35,7 +35,7 @@ impl Default for Dry {
 }
 
 impl Dry {
-    /// Subtracts the penalties behind `text` from the logits.
+    /// Subtracts the penalties for a token after `text` from the logits.
     pub(super) fn penalize(&self, text: &[u32], logits: &mut [f32]) {
         let text = &text[text.len().saturating_sub(self.window)..];
         let (longest, least) = (self.unbroken(text), self.allowed_length.max(1));

@@ -189,7 +189,7 @@ impl ReasoningConstraint {
         if self.tokens.open.is_some() { Phase::Start } else { self.reasoning(0) }
     }
 
-    /// The phase behind `count` tokens of reasoning.
+    /// The phase after `count` tokens of reasoning.
     fn reasoning(&self, count: usize) -> Phase {
         if count < self.budget { Phase::Reasoning(count) } else { Phase::Closing(0) }
     }

@@ -359,7 +359,7 @@ fn rescale(weight: Matrix, factor: f32, t: &Tensor) -> Result<Matrix, LoadError>
     let Matrix::Ternary(m) = &weight else {
         return Err(t.error(
             Kind::UnsupportedFeature,
-            "a factor beside ternary matrices only",
+            "a factor next to ternary matrices only",
             weight.kind(),
         ));
     };

@@ -34,7 +34,7 @@ pub(super) fn vocabulary(files: &[File]) -> Result<Option<Vocabulary>, LoadError
             "a BPE vocabulary",
             found,
         )
-        .advice("put the model's tokenizer.json beside the weights"));
+        .advice("put the model's tokenizer.json next to the weights"));
     }
     add_tokens(files, &mut model.vocab)?;
     Ok(Some(Vocabulary::Gguf(Box::new(model.vocab))))
@@ -76,7 +76,7 @@ fn add_tokens(files: &[File], vocab: &mut GgufVocab) -> Result<(), LoadError> {
         let id = id as usize;
         if id > vocab.tokens.len() + MAX_GAP {
             let name = source.map_or("added tokens", |file| file.name.as_str());
-            let want = format!("added tokens behind the {} of the vocabulary", vocab.tokens.len());
+            let want = format!("added tokens after the {} of the vocabulary", vocab.tokens.len());
             return Err(LoadError::new(Kind::Value, name, want, format!("the id {id}")));
         }
         while vocab.tokens.len() <= id {

@@ -205,7 +205,7 @@ export class Chat {
     if (this.#skip === skip) this.#showReplayNotice(run, Infinity);
   }
 
-  /** Shows a notice while the replay is behind the computed answer. */
+  /** Shows a notice while the replay lags the computed answer. */
   #showReplayNotice(run: Run, index: number): void {
     const lags = run.ended && index < run.frames.length - 1;
     byId("slow").textContent = lags ? replayText(run, this.page.speed) : "";

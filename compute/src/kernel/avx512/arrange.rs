@@ -104,7 +104,7 @@ fn rearrange(
             }
             for (f, quad) in transpose(lanes).into_iter().enumerate() {
                 let at = (b * STEPS + f) * width + first;
-                *out[at..].first_chunk_mut().expect("room behind the last step") = quad;
+                *out[at..].first_chunk_mut().expect("room after the last step") = quad;
             }
         }
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 const PARTIAL: [&str; 8] =
     ["not", "if", "then", "else", "dependentSchemas", "dependencies", "contains", "propertyNames"];
 /// Keywords next to which `properties` may not name all members.
-const BESIDE: [&str; 12] = [
+const MORE_MEMBERS: [&str; 12] = [
     "additionalProperties",
     "unevaluatedProperties",
     "patternProperties",
@@ -45,7 +45,7 @@ fn joins(schema: &Value) -> bool {
 fn close(schema: &mut Value, definitions: bool) {
     let Value::Object(fields) = schema else { return };
     let complete = fields.get("properties").is_some_and(|listed| names_all(listed, fields))
-        && !BESIDE.iter().any(|key| fields.contains_key(*key));
+        && !MORE_MEMBERS.iter().any(|key| fields.contains_key(*key));
     if complete {
         fields.insert("additionalProperties".into(), false.into());
     }

@@ -275,7 +275,7 @@ mod tests {
             ("root ::= x", "line 1: there is no rule `x`"),
             ("a ::= \"x\"", "there is no rule `root`"),
             ("root ::= \"a\"\nroot ::= \"b\"", "line 2: two rules are called `root`"),
-            ("root ::= \"a\"\nb = c", "line 2: expected `::=` behind `b`"),
+            ("root ::= \"a\"\nb = c", "line 2: expected `::=` after `b`"),
             ("root ::= [b-a]", "line 1: a range of characters ends before it begins"),
             ("root ::= (\"a\"", "line 1: expected `)`"),
             ("root ::= *", "line 1: unexpected `*`"),

@@ -327,8 +327,8 @@ pub fn multiplies(schema: &Value) -> bool {
         let options = options.into_iter().fold(1, usize::saturating_mul);
         if options > 1 {
             let aside = ["anyOf", "oneOf", "enum", "$defs", "definitions"];
-            let beside = fields.iter().filter(|(key, _)| !aside.contains(&&***key));
-            let size: usize = beside.map(|(_, value)| size(value)).sum();
+            let siblings = fields.iter().filter(|(key, _)| !aside.contains(&&***key));
+            let size: usize = siblings.map(|(_, value)| size(value)).sum();
             copies = copies.saturating_add(options.saturating_mul(size));
         }
     });

@@ -1,4 +1,4 @@
-//! `wf-run eval agreement`: speed beside quality, for one decode mode after the other.
+//! `wf-run eval agreement`: speed and quality, for one decode mode after the other.
 
 use super::modes::{Bench, ModesArgs, said};
 use crate::bench::report::{OutputArgs, Report};

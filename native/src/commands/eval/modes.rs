@@ -100,7 +100,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// One with room for these prompts and so many tokens behind them.
+    /// One with room for these prompts and so many tokens after them.
     pub fn new(
         loaded: Loaded,
         runtime: Runtime,

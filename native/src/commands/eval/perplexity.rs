@@ -18,7 +18,7 @@ use wrinklefree::settings::{Mode, Settings};
 /// Measure how well a model predicts a text
 ///
 /// The text is cut into independent windows; every token of a window except the first counts. Beside the autoregressive loss, models that denoise blocks get the loss of masked tokens,
-/// for several shares of masked tokens in a block: each block behind its clean predecessors, with
+/// for several shares of masked tokens in a block: each block after its clean predecessors, with
 /// masks that are the same every time. Markers of special tokens in the text are special tokens.
 #[derive(clap::Args)]
 #[command(mut_arg("activations", args::exact_by_default))]

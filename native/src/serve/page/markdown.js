@@ -71,7 +71,7 @@ function blocks(text) {
       begin("code", line);
       block.fence = fence[1];
     } else if (!line.trim()) {
-      // A list goes on behind an empty line if an item follows.
+      // A list goes on after an empty line if an item follows.
       if (block?.kind === "list") block.lines.push(line);
       else block = null;
     } else {
@@ -88,7 +88,7 @@ function blocks(text) {
 /** Kinds of blocks that have one line. */
 const ALONE = new Set(["heading", "rule"]);
 
-/** True if an item begins another list: one with numbers behind one without, or the other way. */
+/** True if an item begins another list: one with numbers after one without, or the other way. */
 function differ({ lines: [first] }, line) {
   const [[, indent, mark], [, ownIndent, ownMark]] = [ITEM.exec(first), ITEM.exec(line)];
   return ownIndent.length <= indent.length && /\d/.test(mark) !== /\d/.test(ownMark);

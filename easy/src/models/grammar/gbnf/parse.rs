@@ -62,7 +62,7 @@ pub fn parse(text: &str) -> Result<Rules, String> {
         let (name, line) = (parser.name()?, parser.line);
         parser.skip(false);
         if !parser.take("::=") {
-            return Err(parser.error(&format!("expected `::=` behind `{name}`")));
+            return Err(parser.error(&format!("expected `::=` after `{name}`")));
         }
         parser.skip(true);
         let body = parser.alternatives()?;
@@ -239,7 +239,7 @@ impl Parser<'_> {
         Ok(Part { node, height: height + 1 })
     }
 
-    /// Parses what stands behind a part: numbers of repetitions.
+    /// Parses what stands after a part: numbers of repetitions.
     fn repeated(&mut self, mut part: Part) -> Result<Part, String> {
         loop {
             let sign = match self.rest.chars().next() {

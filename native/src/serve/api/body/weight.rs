@@ -211,7 +211,7 @@ mod tests {
             assert!(matches!(check(&repeated(mixed, "0", end)), Err(Refused::TooHeavy)), "{mixed}");
         }
         let last = repeated("{\"prompt\":[", "0", ",\"a\"]}");
-        assert!(matches!(check(&last), Err(Refused::TooHeavy)), "a text behind tokens");
+        assert!(matches!(check(&last), Err(Refused::TooHeavy)), "a text after tokens");
         let deep = repeated("{\"prompt\":[[[", "0", "]]]}");
         assert!(matches!(check(&deep), Err(Refused::TooHeavy)));
         let text = "word, {word}: [word] ".repeat(200_000);

@@ -19,7 +19,7 @@ pub enum CallFormat {
     GlmXml,
     /// JSON that is the whole output: Llama 3.1 and later.
     Llama,
-    /// A list behind `[TOOL_CALLS]`: Mistral up to Small 3.1.
+    /// A list after `[TOOL_CALLS]`: Mistral up to Small 3.1.
     Mistral,
     /// `[TOOL_CALLS]` before each name and `[ARGS]` after it: Mistral since Magistral.
     MistralArgs,

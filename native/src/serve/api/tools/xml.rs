@@ -302,11 +302,11 @@ impl XmlParser {
     }
 
     /// Takes the text between two marks and returns it. Line breaks around the marks may be missing.
-    fn named(&mut self, [before, behind]: &[&str; 2]) -> Option<String> {
+    fn named(&mut self, [before, after]: &[&str; 2]) -> Option<String> {
         let rest = self.held.text.trim_start().strip_prefix(before.trim_start())?;
-        let (mark, tail) = match behind.trim_end() {
-            "" => (*behind, ""),
-            mark => (mark, &behind[mark.len()..]),
+        let (mark, tail) = match after.trim_end() {
+            "" => (*after, ""),
+            mark => (mark, &after[mark.len()..]),
         };
         let (name, rest) = rest.split_once(mark)?;
         if !tail.is_empty() && rest.is_empty() {

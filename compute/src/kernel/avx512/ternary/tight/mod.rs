@@ -160,7 +160,7 @@ impl<'a> TernaryArgs<'a, Vbmi> {
         g * all..g * all + own.min(all)
     }
 
-    /// Returns the activations of a row that a group multiplies. A single group's go on behind the matrix's
+    /// Returns the activations of a row that a group multiplies. A single group's go on after the matrix's
     /// columns, with zeros.
     fn tight_activations(&self, row: usize, g: usize) -> &'a [i8] {
         let row = self.x.row(row);

@@ -129,21 +129,21 @@ pub async fn termination() {
 
 /// Calls `act` for each SIGHUP, which then does not end the program. Never returns.
 #[cfg(unix)]
-pub async fn on_hangup(mut act: impl FnMut()) {
+pub async fn on_hangup(mut act: impl AsyncFnMut()) {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut hangups) = signal(SignalKind::hangup()) else {
         tracing::warn!("cannot handle SIGHUP: it ends the server");
         return std::future::pending().await;
     };
     while hangups.recv().await.is_some() {
-        act();
+        act().await;
     }
     std::future::pending().await
 }
 
 /// Other systems have no SIGHUP.
 #[cfg(not(unix))]
-pub async fn on_hangup(_: impl FnMut()) {
+pub async fn on_hangup(_: impl AsyncFnMut()) {
     std::future::pending().await
 }
 

@@ -22,6 +22,7 @@ use models::ModelSettings;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use wrinklefree::format::GenerationDefaults;
 
@@ -149,7 +150,7 @@ fn server_config(
         host,
         port,
         access,
-        reread: Box::new(move || files.read()),
+        reread: Arc::new(move || files.read()),
         origins: server.cors_origin,
         proxies: server.trusted_proxy,
         host_names: server.allowed_host,

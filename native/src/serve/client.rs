@@ -5,6 +5,7 @@ use crate::config::TrustedProxy;
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::from_utf8;
 use tokio::time::Instant;
 
 /// The owner of a request for limits: an API key, or an address where there are no keys.
@@ -62,14 +63,18 @@ impl Client {
 }
 
 /// Returns the addresses that proxies have added, the nearest one last; `None` for one that is no
-/// address.
+/// address. Bytes that are no text are no address: a list is never left out, because a client that could
+/// hide the proxy's list would choose its address in the other header.
 fn forwarded(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
-    let lists = |name| headers.get_all(name).into_iter().filter_map(|list| list.to_str().ok());
+    let elements = |name| {
+        let lists = headers.get_all(name).into_iter();
+        lists.flat_map(|list| list.as_bytes().split(|&byte| byte == b',')).map(from_utf8)
+    };
     let mut addresses: Vec<_> =
-        lists("x-forwarded-for").flat_map(|list| list.split(',')).map(address).collect();
+        elements("x-forwarded-for").map(|element| address(element.ok()?)).collect();
     if addresses.is_empty() {
-        let elements = lists(header::FORWARDED.as_str()).flat_map(|list| list.split(','));
-        addresses = elements.map(forwarded_for).collect();
+        let standard = elements(header::FORWARDED.as_str());
+        addresses = standard.map(|element| forwarded_for(element.ok()?)).collect();
     }
     addresses
 }
@@ -96,11 +101,15 @@ fn address(text: &str) -> Option<IpAddr> {
 mod tests {
     use super::*;
     use axum::body::Body;
+    use axum::http::HeaderValue;
 
     fn client(peer: &str, headers: &[(&str, &str)], proxies: &[&str]) -> String {
         let mut request = Request::builder();
         for (name, value) in headers {
-            request = request.header(*name, *value);
+            // A `?` stands for a byte that is no text.
+            let bytes: Vec<u8> =
+                value.bytes().map(|byte| if byte == b'?' { 0xff } else { byte }).collect();
+            request = request.header(*name, HeaderValue::from_bytes(&bytes).expect("a value"));
         }
         let mut request = request.body(Body::empty()).expect("a request");
         request.extensions_mut().insert(Peer(peer.parse().expect("an address")));
@@ -127,5 +136,45 @@ mod tests {
             client("::ffff:10.0.0.7", &[("x-forwarded-for", "9.9.9.9:80")], &["10.0.0.7"]),
             "9.9.9.9"
         );
+    }
+    /// Whatever a client writes in front of what the proxy adds, the proxy's word counts.
+    #[test]
+    fn a_client_of_a_proxy_cannot_choose_its_address() {
+        let proxies = ["10.0.0.7"];
+        let behind = |headers: &[(&str, &str)]| client("10.0.0.7", headers, &proxies);
+        for forged in
+            ["1.1.1.1", "?", "?, 1.1.1.1", "\"", "for=\"", "[", "[::1]:x", "a,,b", ",", ""]
+        {
+            let list = format!("{forged}, 9.9.9.9");
+            assert_eq!(behind(&[("x-forwarded-for", &list)]), "9.9.9.9", "{forged}");
+            let list = format!("{forged}, for=9.9.9.9");
+            assert_eq!(behind(&[("forwarded", &list)]), "9.9.9.9", "{forged}");
+            let headers = [("x-forwarded-for", forged), ("x-forwarded-for", "9.9.9.9")];
+            assert_eq!(behind(&headers), "9.9.9.9", "{forged} in a header of its own");
+        }
+        let other = ("forwarded", "for=1.1.1.1");
+        assert_eq!(behind(&[("x-forwarded-for", "?, 9.9.9.9"), other]), "9.9.9.9");
+        for unknown in
+            ["?", "", "unknown", "_hidden", "9.9.9.9.9", "9.9.9.9, ?", "[::1", "fe80::1%eth0"]
+        {
+            assert_eq!(behind(&[("x-forwarded-for", unknown), other]), "10.0.0.7", "{unknown}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_many_forms() {
+        for (text, want) in [
+            (" 9.9.9.9 ", "9.9.9.9"),
+            ("9.9.9.9:65535", "9.9.9.9"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("[2001:db8::1]:80", "2001:db8::1"),
+            ("::ffff:9.9.9.9", "::ffff:9.9.9.9"),
+        ] {
+            assert_eq!(address(text).map(|address| address.to_string()).as_deref(), Some(want));
+        }
+        for wrong in ["", ":", "[]", "[x]:1", "9.9.9", "9.9.9.9:80:80", "example.org", "1e3"] {
+            assert_eq!(address(wrong), None, "{wrong}");
+        }
     }
 }

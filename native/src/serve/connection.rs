@@ -87,7 +87,7 @@ impl ConnectionHandler {
                     self.serve_http2(stream, &connection, draining.subscribe()).await;
                 }
                 None => self.serve_http1(stream, &connection, draining.subscribe()).await,
-                Some(tls) => match tls.accept(stream).await {
+                Some(tls) => match tls.accept(stream, limit).await {
                     Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(http2::ALPN) => {
                         self.serve_http2(stream, &connection, draining.subscribe()).await;
                     }
@@ -302,6 +302,31 @@ mod tests {
         for request in requests {
             let time = connection_time(request).await;
             assert!(time >= Duration::from_millis(250), "{time:?} for {request:?}");
+        }
+    }
+
+    /// A connection of the reserve has less time for its handshake than others.
+    #[tokio::test]
+    async fn stalled_handshakes_end() {
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["x".into()]).expect("a certificate");
+        let folder = tempfile::tempdir().expect("a folder");
+        let [certificate, key] = ["cert", "key"].map(|name| folder.path().join(name));
+        std::fs::write(&certificate, cert.pem()).expect("written");
+        std::fs::write(&key, signing_key.serialize_pem()).expect("written");
+        let tls = Some(Tls::read(&certificate, &key).expect("a pair"));
+        let timeout = Duration::from_millis(300);
+        let handler = ConnectionHandler { service: Router::new(), tls, timeout };
+        for sent in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("bound");
+            let mut client = net::TcpStream::connect(address).expect("connects");
+            client.write_all(sent).expect("sent");
+            let (server, _) = listener.accept().await.expect("accepted");
+            let slot = Connections::new(ConnectionLimits::new(1)).enter(address.ip(), true);
+            let (slot, draining) = (slot.expect("a place"), watch::Sender::new(false));
+            let served = handler.clone().serve(server, address.ip(), slot, draining);
+            tokio::time::timeout(Duration::from_secs(5), served).await.expect("it ends");
         }
     }
 

@@ -12,8 +12,10 @@ use tokio::time::{sleep, timeout};
 pub const ALPN: &[u8] = b"h2";
 /// First bytes of a connection. No method of HTTP/1.1 begins so.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
-/// Pause before a connection is looked at again whose first bytes are not all there.
+/// Pause before a connection is looked at again whose first bytes are not all there. Each pause is twice as
+/// long as the one before, up to the longest: a crowd that stalls there must cost nothing.
 const PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Requests of a connection that run at the same time.
 const STREAMS: u32 = 32;
@@ -50,7 +52,7 @@ pub fn builder() -> http2::Builder<TokioExecutor> {
 /// false after `limit`.
 pub async fn begins(stream: &TcpStream, limit: Duration) -> bool {
     let looked = async {
-        let mut bytes = [0; PREFACE.len()];
+        let (mut bytes, mut pause) = ([0; PREFACE.len()], PAUSE);
         loop {
             match stream.peek(&mut bytes).await {
                 Ok(count) if count > 0 && PREFACE.starts_with(&bytes[..count]) => {
@@ -60,7 +62,8 @@ pub async fn begins(stream: &TcpStream, limit: Duration) -> bool {
                 }
                 _ => return false,
             }
-            sleep(PAUSE).await;
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     };
     timeout(limit, looked).await.unwrap_or(false)

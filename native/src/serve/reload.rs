@@ -4,6 +4,8 @@ use super::auth::ApiKeys;
 use super::state::ServerState;
 use super::tls::Tls;
 use crate::cli::signals;
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
 
 /// Keys and certificate, which can be replaced while the server runs.
 pub struct Access {
@@ -14,16 +16,18 @@ pub struct Access {
 }
 
 /// Reads [`Access`] again from the files that the configuration names.
-pub type AccessReader = Box<dyn Fn() -> anyhow::Result<Access> + Send>;
+pub type AccessReader = Arc<dyn Fn() -> anyhow::Result<Access> + Send + Sync>;
 
 /// Reloads at each SIGHUP, which must not end the server. Never returns.
 pub async fn reload_on_hangup(read: AccessReader, server: &ServerState, tls: Option<Tls>) {
-    signals::on_hangup(|| reload(&read, server, tls.as_ref())).await;
+    signals::on_hangup(async || reload(read.clone(), server, tls.as_ref()).await).await;
 }
 
 /// Replaces keys and certificate, or keeps both if a file cannot be used.
-fn reload(read: &AccessReader, server: &ServerState, tls: Option<&Tls>) {
-    match read() {
+async fn reload(read: AccessReader, server: &ServerState, tls: Option<&Tls>) {
+    // A pipe or a slow disk must not keep the server from accepting connections.
+    let access = spawn_blocking(move || read()).await;
+    match access.unwrap_or_else(|panic| Err(panic.into())) {
         Ok(new) => {
             if let (Some(tls), Some(new)) = (tls, &new.tls) {
                 tls.replace(new);

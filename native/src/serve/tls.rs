@@ -67,15 +67,16 @@ impl Tls {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Performs the handshake with a client.
+    /// Performs the handshake with a client within `limit`, or within 10 s if that is less.
     ///
     /// # Errors
     /// If it fails or takes too long.
     pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
+        limit: Duration,
     ) -> io::Result<TlsStream<S>> {
-        timeout(HANDSHAKE_TIMEOUT, self.acceptor().accept(stream)).await?
+        timeout(limit.min(HANDSHAKE_TIMEOUT), self.acceptor().accept(stream)).await?
     }
 }
 

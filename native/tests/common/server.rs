@@ -2,8 +2,9 @@
 
 use super::{Ran, wf_run};
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -24,6 +25,18 @@ pub fn start(mut command: Command) -> (Child, String) {
     BufReader::new(stdout).read_line(&mut line).expect("a line");
     let address = line.trim().strip_prefix("listening on ").expect("an address");
     (child, address.into())
+}
+
+/// Opens a connection from this address of the machine itself, with a read timeout of a minute.
+pub fn connect_from(from: &str, server: &str) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let from: SocketAddr = format!("{from}:0").parse().expect("an address");
+    socket.bind(&from.into()).expect("bound");
+    let to: SocketAddr = server.parse().expect("an address");
+    socket.connect(&to.into()).expect("connects");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    stream
 }
 
 /// A response.
@@ -103,6 +116,16 @@ impl Server {
         let status = status.expect("the server runs");
         let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("a line");
         line.trim().trim_end_matches("kB").trim().parse::<f64>().expect("a number") / 1024.0
+    }
+
+    /// Processor time in seconds.
+    #[cfg(target_os = "linux")]
+    pub fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.expect("the server runs");
+        let (_, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
+        let ticks = fields.split(' ').skip(11).take(2).map(|n| n.parse::<f64>().expect("a number"));
+        ticks.sum::<f64>() / 100.0
     }
 
     /// The heap in use in MiB; zero if the allocator does not count it.

@@ -1,11 +1,10 @@
 //! Clients that attack `wf-run serve`: what they can hold, block and reach.
 
-use crate::common::server::{Reply, Server, ask, start};
+use crate::common::server::{Reply, Server, ask, connect_from, start};
 use crate::common::wf_run;
 use serde_json::{Value, json};
-use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
@@ -13,18 +12,6 @@ use std::time::{Duration, Instant};
 
 const CHAT: &str = "/v1/chat/completions";
 const MIB: usize = 1 << 20;
-
-/// Opens a connection from this address of the machine itself.
-fn connect_from(address: &str, server: &str) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    let from: SocketAddr = format!("{address}:0").parse().expect("an address");
-    socket.bind(&from.into()).expect("bound");
-    let to: SocketAddr = server.parse().expect("an address");
-    socket.connect(&to.into()).expect("connects");
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
-    stream
-}
 
 fn head(path: &str, length: usize) -> String {
     format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n")

@@ -1,5 +1,7 @@
 //! The server, driven over HTTP by its own client, one file a topic.
 
+#[cfg(unix)]
+mod access;
 mod agents;
 mod canary;
 #[path = "../common/mod.rs"]

@@ -4,6 +4,7 @@ use crate::common::hub::{COMMIT, Hub, State};
 use crate::common::{Ran, wf_run};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const REPO: &str = "org/name";
 
@@ -403,8 +404,10 @@ fn garbage_is_refused_in_bounded_time_and_memory() {
         [&b"\0\xff\xfe"[..], b"HTTP/1.1 999 \xff\r\n\r\n", b"", &large, &json("200 OK", "[")]
     {
         hub.change(|state| state.scripts = vec![("GET /api/".into(), script.into())]);
+        let begin = Instant::now();
         let ran = inspect(&hub, home.path(), &[REPO], &[("HF_HUB_DOWNLOAD_TIMEOUT", "1")]);
         assert_refused(home.path(), ran, &[]);
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
     }
     for head in [
         &b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"[..],

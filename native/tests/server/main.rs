@@ -24,6 +24,7 @@ mod outputs;
 #[path = "../common/puppet.rs"]
 mod puppet;
 mod reasoning;
+mod security;
 mod serve;
 mod stop_tokens;
 mod structured;

@@ -2,12 +2,13 @@
 
 use crate::common::hub::{Hub, State};
 use crate::common::model::write_with;
-use crate::common::server::{Server, ask};
+use crate::common::server::{Server, ask, connect_from};
 use crate::common::{Ran, wf_run};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -390,6 +391,29 @@ fn a_download_ends_with_its_client() {
     });
 }
 
+/// A hub that says nothing: clients that leave their downloads do not keep the next one from beginning.
+#[test]
+fn a_silent_hub_keeps_no_permit() {
+    let (hub, home) = (Hub::start(State::default()), tempfile::tempdir().expect("a folder"));
+    hub.change(|state| state.scripts = vec![("GET /api/".into(), Vec::new())]);
+    let server = store_server(&hub, home.path(), &["--models", "store", "--manage-models"]);
+    for name in ["org/a", "org/b"] {
+        let body = json!({"model": name}).to_string();
+        let begin = Instant::now();
+        loop {
+            let mut stream = server.open("POST", "/api/pull", "", &body);
+            let mut head = [0; 12];
+            stream.read_exact(&mut head).expect("an answer");
+            if head.ends_with(b"200") {
+                server.post("/api/pull", &json!({"model": "org/c"})).is(429);
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(15), "the one before has left");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
 /// Reads the beginning of a stream and leaves the rest unread.
 fn slow_reader(server: &Server, model: &str) -> BufReader<std::net::TcpStream> {
     let more = json!({"model": model, "max_tokens": 1000, "n": 4, "logprobs": true,
@@ -425,7 +449,7 @@ fn handlers_do_not_wait_for_themselves() {
         assert!(in_state(&server, "loaded").is_empty(), "{endpoint} {body}");
     }
     let messages = json!([{"role": "user", "content": "Hi"}]);
-    for (endpoint, body) in [
+    let endpoints = [
         ("/v1/chat/completions", json!({"messages": messages, "max_tokens": 2})),
         ("/v1/completions", json!({"prompt": "Hi", "max_tokens": 2})),
         ("/v1/responses", json!({"input": "Hi", "max_output_tokens": 16})),
@@ -443,7 +467,20 @@ fn handlers_do_not_wait_for_themselves() {
         ("/api/embed", json!({"input": "Hi", "keep_alive": 0})),
         ("/api/embeddings", json!({"prompt": "Hi"})),
         ("/api/show", json!({})),
-    ] {
+        ("/v1/responses/input_tokens", json!({"input": "Hi"})),
+        ("/pooling", json!({"input": "Hi"})),
+        ("/infill", json!({"input_prefix": "a", "input_suffix": "b", "n_predict": 2})),
+    ];
+    let document = server.get("/openapi.json").json();
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        let path = path.replace("{id}", "0");
+        let all = endpoints.iter().chain(&unloads).map(|(endpoint, _)| *endpoint);
+        let tested =
+            all.map(|endpoint| endpoint.split('?').next()).any(|tested| tested == Some(&path))
+                || ["/models/load", "/v1/models/load", "/api/pull"].contains(&path.as_str());
+        assert!(methods.get("post").is_none() || tested, "{path} is in no list of this test");
+    }
+    for (endpoint, body) in endpoints {
         let mut body = body;
         body["model"] = "fox".into();
         let begin = Instant::now();
@@ -489,6 +526,44 @@ fn bad_streams_of_models_that_load_get_their_status() {
         assert_eq!(reply.status, 400, "{endpoint} {body}: {}", reply.body);
     }
     assert!(in_state(&server, "loaded").is_empty(), "nothing was loaded for them");
+}
+
+/// One client asks for four models, of which memory holds one: another client's model is next after the one
+/// that is being loaded.
+#[test]
+#[cfg(target_os = "linux")]
+fn loads_have_a_share_for_each_client() {
+    let folder = models();
+    for number in 0..4 {
+        let copy = folder.path().join(format!("cat{number}.safetensors"));
+        fs::copy(folder.path().join("fox.safetensors"), copy).expect("copied");
+    }
+    let server = Server::start(&["--models", path(folder.path()), "--memory-limit", ONE]);
+    let (order, address) = (Mutex::new(Vec::new()), &server.address);
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let order = &order;
+            scope.spawn(move || {
+                let body = ask("Hi", json!({"model": format!("cat{number}"), "max_tokens": 4}));
+                let (body, mut stream) = (body.to_string(), connect_from("127.0.0.2", address));
+                let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n";
+                let length = format!("connection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+                write!(stream, "{head}{length}{body}").expect("sent");
+                let mut text = String::new();
+                stream.read_to_string(&mut text).expect("an answer");
+                assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+                order.lock().expect("no panic").push("cat");
+            });
+        }
+        wait_for("all four wait", || {
+            in_state(&server, "loading").len() == 4 || !order.lock().expect("no panic").is_empty()
+        });
+        content(&server, &ask("Hi", json!({"model": "owl", "max_tokens": 4})));
+        order.lock().expect("no panic").push("owl");
+    });
+    let order = order.into_inner().expect("no panic");
+    let place = order.iter().position(|name| *name == "owl").expect("answered");
+    assert!(place <= 2, "{order:?}");
 }
 
 /// Errors of files name no folders of the server, and a broken file is not read for each request.

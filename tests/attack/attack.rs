@@ -13,11 +13,12 @@ mod watch;
 use common::server::{Server, ask};
 use honest::Honest;
 use hostile::Tally;
+use hostile::shapes::MODELS;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use watch::{connections, cpu_seconds};
+use watch::connections;
 
 /// Streams of honest clients.
 const STREAMS: usize = 8;
@@ -74,10 +75,10 @@ fn settle(server: &Server, idle: f64) -> (Duration, String, f64) {
         let load = server.get("/v1/loads").json();
         let (running, waiting) = (&load["num_running_reqs"], &load["num_waiting_reqs"]);
         let open = connections(server, "127.0.0.2");
-        let used = cpu_seconds(server);
+        let used = server.cpu_seconds();
         thread::sleep(Duration::from_millis(500));
         // A compilation would use a core.
-        let busy = (cpu_seconds(server) - used) / 0.5;
+        let busy = (server.cpu_seconds() - used) / 0.5;
         let memory = server.resident_mib() - idle;
         let left = format!(
             "{open} connections, {running} running, {waiting} waiting, {:.0} % of a core, {memory:+.0} MiB",
@@ -90,6 +91,32 @@ fn settle(server: &Server, idle: f64) -> (Duration, String, f64) {
     }
 }
 
+/// Honest streams of one model next to a client that loads and unloads it and others, of which memory holds
+/// two: every answer comes, whole and with its text.
+#[test]
+#[ignore = "takes a minute"]
+fn a_hostile_client_loads_and_unloads() {
+    let (seconds, seed) = (number("WF_ATTACK_SECONDS", 30) / 2, number("WF_ATTACK_SEED", 1));
+    let folder = tempfile::tempdir().expect("a folder");
+    let template = "{% for m in messages %}<|bos|><|user|>{{ m.content }}<|bot|>{% endfor %}";
+    for name in MODELS {
+        let file = folder.path().join(format!("{name}.safetensors"));
+        common::model::write_with(&file, template, &[]);
+    }
+    let models = folder.path().to_str().expect("UTF-8");
+    let server = Server::start(&["--models", models, "--memory-limit", "64M", "-c", "1024"]);
+    let streams: Vec<Honest> =
+        (0..4).map(|number| Honest::alone(&server, number, MODELS[0])).collect();
+    let attack = |ended: &AtomicBool| hostile::load(&server, seed, 12, ended);
+    let (seen, tally, _) = run(&server, &streams, Duration::from_secs(seconds), attack);
+    println!("{tally}\n| honest streams | {seen} |");
+    assert!(seen.answers > 0 && seen.wrong.is_empty(), "{:?}", seen.wrong);
+    tally.check();
+    server.terminate();
+    let log = server.ended().ends(0, &[]).stderr;
+    assert!(!log.contains("panicked") && !log.contains("internal error"), "{log}");
+}
+
 #[test]
 #[ignore = "takes a minute"]
 fn a_hostile_client_beside_honest_streams() {
@@ -97,7 +124,8 @@ fn a_hostile_client_beside_honest_streams() {
     let (seed, allowed) = (number("WF_ATTACK_SEED", 1), number("WF_ATTACK_GAP_MS", 250));
     watch::raise_file_limit();
     let server = Server::start(&["-c", "2048", "--kv-tokens", &KV_TOKENS.to_string()]);
-    let streams: Vec<Honest> = (0..STREAMS).map(|number| Honest::alone(&server, number)).collect();
+    let streams: Vec<Honest> =
+        (0..STREAMS).map(|number| Honest::alone(&server, number, "default")).collect();
     fill_cache(&server);
     // The grammar compiler's tables stay.
     let digits = json!({"guided_regex": "[0-9]+", "max_tokens": 2});

@@ -27,9 +27,9 @@ pub struct Seen {
 
 impl Honest {
     /// Asks an idle server for the text of a stream.
-    pub fn alone(server: &Server, number: usize) -> Self {
+    pub fn alone(server: &Server, number: usize, model: &str) -> Self {
         let more = json!({"stream": true, "temperature": 0.8, "seed": number, "max_tokens": 150,
-            "ignore_eos": true});
+            "ignore_eos": true, "model": model});
         let body = ask(&format!("Tell me a story about {number} foxes."), more).to_string();
         let mut honest = Self { body, text: String::new() };
         honest.text = honest.ask(server, &mut Vec::new()).expect("an idle server answers");

@@ -1,7 +1,7 @@
 //! The hostile client: random mixtures of everything that once hurt a server, from 127.0.0.2.
 
 mod bodies;
-mod shapes;
+pub mod shapes;
 mod transport;
 
 use crate::common::server::{Reply, Server};
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 type Activity = (&'static str, fn(&Attacker, &mut Rng) -> u16);
 
 /// All activities.
-const ACTIVITIES: [Activity; 27] = [
+const ACTIVITIES: [Activity; 29] = [
     ("large bodies", bodies::large),
     ("grammars that grow", bodies::growing_grammar),
     ("eight outputs with a regular expression", bodies::many_constrained),
@@ -46,6 +46,8 @@ const ACTIVITIES: [Activity; 27] = [
     ("foreign web pages", transport::web_page),
     ("schemas of hostile shape", shapes::schemas),
     ("grammars of hostile shape", shapes::grammars),
+    ("regular expressions of hostile shape", shapes::regexes),
+    ("ambiguous grammars", shapes::ambiguous),
     ("answers that are dear to format", shapes::formatters),
     ("continuations of large responses", shapes::continuations),
     ("loads and unloads", shapes::loads),
@@ -63,8 +65,30 @@ pub struct Attacker {
 #[derive(Default)]
 pub struct Tally(BTreeMap<&'static str, BTreeMap<u16, usize>>);
 
-/// Attacks until `ended`.
+/// Activities against a server of several models.
+const LOADS: [Activity; 3] = [
+    ("loads and unloads", shapes::loads),
+    ("slow readers of models that go", shapes::slow_reader_of_any),
+    ("idle connections", transport::idle),
+];
+
+/// Attacks a server of one model until `ended`.
 pub fn attack(server: &Server, seed: u64, count: usize, ended: &AtomicBool) -> Tally {
+    attack_with(&ACTIVITIES, server, (seed, count), ended)
+}
+
+/// Attacks a server of several models until `ended`.
+pub fn load(server: &Server, seed: u64, count: usize, ended: &AtomicBool) -> Tally {
+    attack_with(&LOADS, server, (seed, count), ended)
+}
+
+/// So many threads take one activity after the other.
+fn attack_with(
+    activities: &[Activity],
+    server: &Server,
+    (seed, count): (u64, usize),
+    ended: &AtomicBool,
+) -> Tally {
     let attacker =
         Attacker { address: server.address.clone(), large: crate::common::bodies::large() };
     let number = AtomicU64::new(0);
@@ -73,7 +97,7 @@ pub fn attack(server: &Server, seed: u64, count: usize, ended: &AtomicBool) -> T
         while !ended.load(Ordering::Relaxed) {
             let number = number.fetch_add(1, Ordering::Relaxed);
             // Each activity comes up as often as the others.
-            let (name, act) = ACTIVITIES[number as usize % ACTIVITIES.len()];
+            let (name, act) = activities[number as usize % activities.len()];
             let mut rng = Rng::with_seed(seed ^ (number << 20));
             let status = act(&attacker, &mut rng);
             *tally.0.entry(name).or_default().entry(status).or_default() += 1;
@@ -82,8 +106,8 @@ pub fn attack(server: &Server, seed: u64, count: usize, ended: &AtomicBool) -> T
         tally
     };
     thread::scope(|scope| {
-        let activities: Vec<_> = (0..count).map(|_| scope.spawn(act)).collect();
-        let tallies = activities.into_iter().map(|activity| activity.join().expect("it ends"));
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(act)).collect();
+        let tallies = threads.into_iter().map(|thread| thread.join().expect("it ends"));
         tallies.fold(Tally::default(), Tally::and)
     })
 }

@@ -1,15 +1,7 @@
-//! The server as the system sees it: memory, processor time and connections.
+//! The server's connections and files as the system sees them.
 
 use crate::common::server::Server;
 use std::fs;
-
-/// Processor time in seconds.
-pub fn cpu_seconds(server: &Server) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", server.child.id())).expect("it runs");
-    let (_, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
-    let ticks = fields.split(' ').skip(11).take(2).map(|n| n.parse::<f64>().expect("a number"));
-    ticks.sum::<f64>() / 100.0
-}
 
 /// Number of the server's connections from this address that are open.
 pub fn connections(server: &Server, from: &str) -> usize {

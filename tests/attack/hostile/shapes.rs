@@ -1,4 +1,4 @@
-//! Schemas and grammars of hostile shape, at random: deep, wide, chained by references and multiplying,
+//! Schemas, grammars and regular expressions of hostile shape, at random: deep, wide, chained by references and multiplying,
 //! through the fields of all APIs; and requests whose answers are dear to format, to continue or to read.
 
 use super::bodies::{CHAT, chat};
@@ -129,6 +129,55 @@ pub fn grammars(attacker: &Attacker, rng: &mut Rng) -> u16 {
     attacker.post(CHAT, &chat(&json!({field: grammar, "max_tokens": 30})))
 }
 
+/// Returns a regular expression: nested repetitions, wide alternatives, classes and large counts.
+fn regex(rng: &mut Rng, depth: usize) -> String {
+    let leaf = ["a", "[a-z]", ".", "\\w", "\\p{L}", "(?:)", "[^x]", "\\d"][rng.usize(..8)];
+    if depth == 0 {
+        return leaf.into();
+    }
+    let inner = regex(rng, depth - 1);
+    let count = ["*", "+", "?", "{2}", "{1,9}", "{3,}", "{1,300}", "{99999}"][rng.usize(..8)];
+    match rng.u32(..5) {
+        0 => format!("({inner}){count}"),
+        1 => format!("({inner}|{leaf}{inner}){count}"),
+        2 => format!("{leaf}{inner}"),
+        3 => {
+            let wide: Vec<String> = (0..rng.u32(2..500)).map(|i| format!("{leaf}{i}")).collect();
+            format!("({})({inner})", wide.join("|"))
+        }
+        _ => format!("({inner}).{count}{leaf}"),
+    }
+}
+
+pub fn regexes(attacker: &Attacker, rng: &mut Rng) -> u16 {
+    let depth = rng.usize(1..25);
+    let pattern = regex(rng, depth);
+    let schema = json!({"type": "string", "pattern": pattern});
+    let more = match rng.u32(..3) {
+        0 => json!({"guided_regex": pattern, "n": 8, "max_tokens": 60}),
+        1 => json!({"guided_json": schema, "best_effort": rng.bool(), "max_tokens": 60}),
+        _ => json!({"guided_choice": vec![pattern; rng.usize(1..300)]}),
+    };
+    attacker.post(CHAT, &chat(&more))
+}
+
+/// Grammars of Lark's form whose rules refer to each other at random: they are ambiguous, so a step has many
+/// ways to go on.
+pub fn ambiguous(attacker: &Attacker, rng: &mut Rng) -> u16 {
+    let count = rng.usize(2..12);
+    let mut symbol = || match rng.u32(..4) {
+        0 => "\"a\"".to_string(),
+        1 => "/[a-z]/".into(),
+        2 => "\"\"".into(),
+        _ => format!("r{}", rng.usize(..count)),
+    };
+    let mut sequence = || (0..4).map(|_| symbol()).collect::<Vec<_>>().join(" ");
+    let rules: String =
+        (0..count).map(|i| format!("r{i}: {} | {} | \"b\"\n", sequence(), sequence())).collect();
+    let more = json!({"guided_grammar": format!("start: r0\n{rules}"), "n": 4, "max_tokens": 60});
+    attacker.post(CHAT, &chat(&more))
+}
+
 pub fn formatters(attacker: &Attacker, rng: &mut Rng) -> u16 {
     let fields = vec!["generation_settings/stop"; [1, 64, 110_000][rng.usize(..3)]];
     let prompts: Vec<Vec<u32>> = (0..15).map(|_| vec![rng.u32(..1000); 100]).collect();
@@ -156,15 +205,45 @@ pub fn continuations(attacker: &Attacker, rng: &mut Rng) -> u16 {
     last
 }
 
+/// Models of the server whose models come and go: the first is the honest clients' one.
+pub const MODELS: [&str; 3] = ["fox", "owl", "cat"];
+
+/// Loads, unloads and uses models, in the words of each API.
 pub fn loads(attacker: &Attacker, rng: &mut Rng) -> u16 {
-    let path = ["/models/load", "/models/unload", "/api/generate"][rng.usize(..3)];
-    attacker.post(path, &json!({"model": "default", "keep_alive": 0}).to_string())
+    let model = if rng.u32(..8) == 0 { "none" } else { MODELS[rng.usize(..MODELS.len())] };
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    let (path, body) = match rng.u32(..6) {
+        0 => ("/models/load", json!({"model": model, "keep_alive": -1})),
+        1 => ("/models/unload", json!({"model": model})),
+        2 => ("/api/generate", json!({"model": model, "keep_alive": 0})),
+        3 => ("/api/chat", json!({"model": model, "messages": messages, "keep_alive": "1ms"})),
+        4 => ("/v1/embeddings", json!({"model": model, "input": "Hi"})),
+        _ => {
+            (CHAT, json!({"model": model, "messages": messages, "stream": true, "max_tokens": 99}))
+        }
+    };
+    if rng.u32(..4) == 0 {
+        // The client leaves before its model is there.
+        drop(attacker.send(request(path, "", &body.to_string()).as_bytes()));
+        return 0;
+    }
+    attacker.post(path, &body.to_string())
 }
 
 /// Reads a few bytes of a large stream at a time.
 pub fn slow_reader(attacker: &Attacker, rng: &mut Rng) -> u16 {
+    slow_reader_of(attacker, rng, "default")
+}
+
+/// As [`slow_reader`], of one of several models.
+pub fn slow_reader_of_any(attacker: &Attacker, rng: &mut Rng) -> u16 {
+    let model = MODELS[rng.usize(..MODELS.len())];
+    slow_reader_of(attacker, rng, model)
+}
+
+fn slow_reader_of(attacker: &Attacker, rng: &mut Rng, model: &str) -> u16 {
     let more = json!({"n": 4, "stream": true, "logprobs": true, "top_logprobs": 20,
-        "ignore_eos": true, "max_tokens": 1000});
+        "ignore_eos": true, "max_tokens": 1000, "model": model});
     let Some(mut stream) = attacker.send(request(CHAT, "", &chat(&more)).as_bytes()) else {
         return 0;
     };

@@ -17,7 +17,8 @@ fn story(stream: bool) -> String {
 
 /// Opens many connections, says nothing or the beginning of a request, and waits.
 pub fn idle(attacker: &Attacker, rng: &mut Rng) -> u16 {
-    let begin = [&b""[..], b"GET /v1/mo", b"GET /version HTTP/1.1\r\nhost: localhost\r\n\r\n"];
+    let begin =
+        [&b""[..], b"GET /v1/mo", b"P", b"GET /version HTTP/1.1\r\nhost: localhost\r\n\r\n"];
     let crowd: Vec<TcpStream> =
         (0..120).filter_map(|n| attacker.send(begin[n % begin.len()])).collect();
     sleep(Duration::from_millis(rng.u64(..3000)));

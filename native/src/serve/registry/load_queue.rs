@@ -14,6 +14,8 @@ pub struct PendingLoad {
     pub name: String,
     /// Load it even if no request waits for it.
     pub always: bool,
+    /// The client whose turn it is.
+    pub client: Option<Client>,
     /// It waits until an engine has ended.
     waits: bool,
 }
@@ -31,13 +33,19 @@ impl LoadQueue {
     pub fn push(&mut self, name: String, always: bool) {
         match self.pending.iter_mut().find(|pending| pending.name == name) {
             Some(pending) => pending.always |= always,
-            None => self.pending.push(PendingLoad { name, always, waits: false }),
+            None => self.pending.push(PendingLoad { name, always, client: None, waits: false }),
         }
     }
 
     /// Adds a model again, which has to wait until an engine has ended. It keeps its place in the order.
     pub fn postpone(&mut self, pending: PendingLoad) {
         self.pending.insert(0, PendingLoad { waits: true, ..pending });
+    }
+
+    /// Notes that a client has had its turn. A load that is postponed is none: whoever is tried last while an
+    /// engine ends would be last again.
+    pub fn took_turn(&mut self, client: Option<Client>) {
+        self.served.extend(client.map(|client| (client, Instant::now())));
     }
 
     /// Lets all models try again.
@@ -63,9 +71,8 @@ impl LoadQueue {
             }
         }
         let (_, index, waiting) = best?;
-        let first = waiting.into_iter().min_by_key(|client| self.served.get(client).copied());
-        self.served.extend(first.map(|client| (client, Instant::now())));
-        Some(self.pending.remove(index))
+        let client = waiting.into_iter().min_by_key(|client| self.served.get(client).copied());
+        Some(PendingLoad { client, ..self.pending.remove(index) })
     }
 }
 
@@ -84,9 +91,30 @@ mod tests {
         let clients = |name: &str| Some(vec![client(if name.starts_with('a') { 1 } else { 2 })]);
         let mut order = Vec::new();
         while let Some(load) = queue.next(clients) {
+            queue.took_turn(load.client);
             order.push(load.name);
         }
         assert_eq!(order, ["a1", "b1", "a2", "a3"]);
+    }
+
+    #[test]
+    fn loads_that_are_postponed_take_no_turn() {
+        let client = |last| Client::Address(Ipv4Addr::new(127, 0, 0, last).into());
+        let mut queue = LoadQueue::default();
+        let clients = |name: &str| Some(vec![client(if name.starts_with('a') { 1 } else { 2 })]);
+        let try_all = |queue: &mut LoadQueue| {
+            while let Some(load) = queue.next(clients) {
+                queue.postpone(load);
+            }
+        };
+        queue.took_turn(Some(client(1)));
+        queue.push("a1".into(), false);
+        queue.push("a2".into(), false);
+        try_all(&mut queue);
+        queue.push("b1".into(), false);
+        try_all(&mut queue);
+        queue.retry();
+        assert_eq!(queue.next(clients).expect("one").name, "b1");
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl Loader {
 
     /// Loads a model and hands it to the requests that wait for it.
     fn load(&mut self, pending: PendingLoad) {
-        let (name, always) = (pending.name.clone(), pending.always);
+        let (name, always, client) = (pending.name.clone(), pending.always, pending.client);
         let models = self.server.models.clone();
         let wanted = models.update(&name, |entry| {
             let wanted = always || !entry.waiting.is_empty();
@@ -202,6 +202,7 @@ impl Loader {
             Err(NotStarted::Failed(error)) => Err(error),
             Ok(started) => Ok(started),
         };
+        self.queue.took_turn(client);
         let (state, result, text) = match &started {
             Ok((served, ..)) => (EntryState::Loaded(served.clone()), Ok(served.clone()), None),
             Err(error) => {

@@ -10,15 +10,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 /// Time for an answer to begin before the interim response is sent.
 const GRACE: Duration = Duration::from_secs(2);
-/// Pause before a connection with unread bytes is looked at again.
+/// Pause before a connection with unread bytes is looked at again. While they stay unread, each is twice as
+/// long as the one before, up to the longest.
 const PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 /// An interim response, which clients skip. It says that the request is being processed (RFC 2518).
 const INTERIM: &[u8] = b"HTTP/1.1 102 Processing\r\n\r\n";
 
@@ -64,10 +66,16 @@ impl SharedStream {
 /// Returns when the client has gone while a request of it is in progress. Without requests, HTTP sees
 /// the end itself.
 pub async fn gone(stream: &TcpStream, phase: &Phase) {
+    let mut pause = PAUSE;
     loop {
+        let waited = Instant::now();
         match stream.ready(Interest::READABLE).await {
             Ok(ready) if ready.is_read_closed() => break,
-            Ok(_) => sleep(PAUSE).await,
+            Ok(_) => {
+                let unread = waited.elapsed() < PAUSE;
+                pause = if unread { (pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
+                sleep(pause).await;
+            }
             Err(_) => return,
         }
     }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// Maximum number of concurrent connections.
 const MAX_CONNECTIONS: usize = 1024;
@@ -18,6 +18,9 @@ const MAX_CONNECTIONS: usize = 1024;
 const OTHER_FILES: usize = 64;
 /// Pause after a failed accept. Meanwhile connections may close and return their file descriptors.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Connections that may be ending while others already have their places. In a burst of connections, more
+/// would use up the file descriptors, and nobody could connect for the pause above.
+const ENDING: usize = 16;
 
 /// Listening sockets with limits on concurrent connections.
 pub struct Listener {
@@ -26,6 +29,8 @@ pub struct Listener {
     /// Proxies, whose connections are of many clients.
     proxies: Vec<TrustedProxy>,
     handler: ConnectionHandler,
+    /// Permits of connections whose tasks have not ended.
+    tasks: Arc<Semaphore>,
     /// Becomes true when the server drains. Connections hold a receiver while they have requests.
     draining: watch::Sender<bool>,
 }
@@ -38,12 +43,14 @@ impl Listener {
         proxies: Vec<TrustedProxy>,
     ) -> Self {
         let limits = ConnectionLimits::new(max_connections());
+        let tasks = Arc::new(Semaphore::new(limits.total + limits.reserve + ENDING));
         let (connections, draining) = (Connections::new(limits), watch::Sender::new(false));
-        Self { sockets, connections, proxies, handler, draining }
+        Self { sockets, connections, proxies, handler, tasks, draining }
     }
 
     /// Waits for one connection and spawns the task that serves it.
     pub async fn accept(&self) {
+        let task = self.tasks.clone().acquire_owned().await;
         let (stream, address) = self.next_stream().await;
         let limited = !self.proxies.iter().any(|proxy| proxy.contains(address));
         let Some(slot) = self.connections.enter(address, limited) else {
@@ -51,7 +58,10 @@ impl Listener {
             return;
         };
         let (draining, handler) = (self.draining.clone(), self.handler.clone());
-        tokio::spawn(handler.serve(stream, address, slot, draining));
+        tokio::spawn(async move {
+            let _task = task;
+            handler.serve(stream, address, slot, draining).await;
+        });
     }
 
     /// Closes idle keep-alive connections and waits for running requests. Connections without a

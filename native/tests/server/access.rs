@@ -46,7 +46,8 @@ impl Secured {
         let serve = format!("serve --port 0 -t 1 --context 2048 {tls}");
         command.args(["-c", &format!("ulimit -n {files}; exec {program} {serve}")]);
         command.current_dir(folder.path()).env("WF_LOG", "warn").env("WF_ISA", "scalar");
-        command.stdout(Stdio::piped());
+        let log = fs::File::create(folder.path().join("log")).expect("made");
+        command.stdout(Stdio::piped()).stderr(log);
         let (child, address) = start(command);
         let address = address.strip_prefix("https://").expect("HTTPS").into();
         let server = Self { child, address, folder, certificate: pair.certificate };
@@ -164,8 +165,10 @@ fn handshakes_that_stall_stop_nobody() {
     for _ in 0..5 {
         let asked = Instant::now();
         assert_eq!(server.get("/v1/models", "key").expect("an answer"), 200);
-        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     }
+    let log = fs::read_to_string(server.folder.path().join("log")).expect("text");
+    assert!(!log.contains("cannot accept a connection"), "{log}");
     // A client that sends its message byte by byte wins no time.
     let mut slow = connect_from("127.0.0.5", &server.address);
     for byte in &hello[..90] {
@@ -442,11 +445,11 @@ fn connections_that_might_begin_http2_cost_little() {
             stream
         })
         .collect();
-    thread::sleep(Duration::from_millis(1500));
+    thread::sleep(Duration::from_millis(2500));
     let (before, begin) = (server.cpu_seconds(), Instant::now());
     thread::sleep(Duration::from_secs(3));
     let share = (server.cpu_seconds() - before) / begin.elapsed().as_secs_f64();
     println!("{:.1} % of a core", 100.0 * share);
-    assert!(share < 0.05, "{:.1} % of a core", 100.0 * share);
+    assert!(share < 0.08, "{:.1} % of a core", 100.0 * share);
     drop(crowd);
 }

@@ -119,7 +119,7 @@ fn a_hostile_client_loads_and_unloads() {
 
 #[test]
 #[ignore = "takes a minute"]
-fn a_hostile_client_beside_honest_streams() {
+fn a_hostile_client_next_to_honest_streams() {
     let seconds = number("WF_ATTACK_SECONDS", 30);
     let (seed, allowed) = (number("WF_ATTACK_SEED", 1), number("WF_ATTACK_GAP_MS", 250));
     watch::raise_file_limit();

@@ -10,7 +10,7 @@ use super::token_bytes::CALL_MARKS;
 use super::{RenderOptions, TextError, Tokenizer};
 use daachorse::{DoubleArrayAhoCorasick, DoubleArrayAhoCorasickBuilder};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use tokenizers::tokenizer::pre_tokenizer::Split;
@@ -23,8 +23,16 @@ use tokenizers::tokenizer::{
 #[derive(Clone)]
 pub struct Prompt {
     text: String,
-    /// Control tokens with their places; `None`: all in the text.
-    control: Option<(Vec<PlacedToken>, Arc<ControlTokens>)>,
+    /// Tells control tokens of the template from those of messages; `None`: all in the text are tokens.
+    marked: Option<Arc<MarkedText>>,
+}
+
+/// A rendered text in which marks stand for the first characters of messages' control tokens. Its tokens are
+/// searched when they are encoded: that takes many times the text, which may be refused for its length.
+struct MarkedText {
+    rendered: String,
+    marks: Marks,
+    control: Arc<ControlTokens>,
 }
 
 /// The place of a control token in a text, and its id.
@@ -33,7 +41,7 @@ type PlacedToken = (Range<usize>, u32);
 impl Prompt {
     /// A prompt in which the text of a control token is that token.
     pub(super) fn plain(text: String) -> Self {
-        Self { text, control: None }
+        Self { text, marked: None }
     }
 
     /// The rendered text.
@@ -50,9 +58,6 @@ impl Prompt {
     pub fn truncated(mut self, end: usize) -> Self {
         assert!(self.text.is_char_boundary(end), "{end} is no place between characters");
         self.text.truncate(end);
-        if let Some((places, _)) = &mut self.control {
-            places.retain(|(place, _)| place.end <= end);
-        }
         self
     }
 
@@ -61,10 +66,10 @@ impl Prompt {
     /// # Errors
     /// When the tokenizer fails.
     pub fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, TextError> {
-        match &self.control {
-            None => tokenizer.encode(&self.text, false),
-            Some((places, control)) => control.encode(&self.text, places),
-        }
+        let Some(marked) = &self.marked else { return tokenizer.encode(&self.text, false) };
+        let mut places = marked.control.template_tokens(&marked.rendered, &marked.marks);
+        places.retain(|(place, _)| place.end <= self.text.len());
+        marked.control.encode(&self.text, &places)
     }
 
     /// Number of the prompt's first tokens, of `tokens` in total, that the next turn begins with. `bare` is
@@ -214,51 +219,64 @@ impl ControlTokens {
         let used = Used::of(source, messages, options);
         let marks = Marks::new(&finder.found, &used)?;
         visit(messages, options, &mut |text, author, is_role| {
-            let places = self.places(text, author, is_role);
-            if places.is_empty() {
+            let mut count = 0;
+            self.each_place(text, author, is_role, &mut |_| count += 1);
+            if count == 0 {
                 return;
             }
-            let (mut marked, mut done) = (String::with_capacity(text.len()), 0);
-            for (at, character) in places {
+            // A mark has three bytes, and replaces one at least.
+            let (mut marked, mut done) = (String::with_capacity(text.len() + 2 * count), 0);
+            self.each_place(text, author, is_role, &mut |at| {
+                let Some(character) = text[at..].chars().next() else { return };
                 marked.push_str(&text[done..at]);
                 marked.push(marks.of(character));
                 done = at + character.len_utf8();
-            }
+            });
             *text = marked + &text[done..];
         });
         Ok(Some(marks))
     }
 
-    /// Places and characters in a text that begin a control token, or could begin or end one together
-    /// with what the template puts around the text.
-    fn places(&self, text: &str, author: Author, is_role: bool) -> BTreeMap<usize, char> {
-        let mut places = BTreeMap::new();
-        let mut add = |at: usize| {
-            let first = text[at..].chars().next();
-            places.extend(first.map(|first| (at, first)));
-        };
-        let search = self.search.iter().flat_map(|search| search.find_overlapping_iter(text));
-        for found in search {
+    /// Calls a function for each place in a text where a control token begins, or could begin or end together
+    /// with what the template puts around the text: once, in order. There may be as many as bytes, so they
+    /// are not kept.
+    fn each_place(&self, text: &str, author: Author, is_role: bool, each: &mut dyn FnMut(usize)) {
+        // Tokens are found in the order of their ends, so the places of the last few may still change.
+        let mut last = BTreeSet::new();
+        let mut heads = text.char_indices().map(|(at, _)| at).take_while(|at| *at < self.longest);
+        if is_role && heads.any(|end| self.ends.contains(&text[..end])) {
+            last.insert(0);
+        }
+        for found in self.search.iter().flat_map(|search| search.find_overlapping_iter(text)) {
             if author.writes_as_text(self.tokens[found.value() as usize].class) {
-                add(found.start());
+                last.insert(found.start());
             }
+            let later = last.split_off(&found.end().saturating_sub(self.longest));
+            std::mem::replace(&mut last, later).into_iter().for_each(&mut *each);
         }
         let limit = text.len().saturating_sub(self.longest);
         for (at, _) in text.char_indices().rev().take_while(|(at, _)| *at >= limit) {
             let class = self.starts.get(&text[at..]);
             if class.is_some_and(|class| author.writes_as_text(*class)) {
-                add(at);
+                last.insert(at);
             }
         }
-        let mut heads = text.char_indices().map(|(at, _)| at).take_while(|at| *at < self.longest);
-        if is_role && heads.any(|end| self.ends.contains(&text[..end])) {
-            add(0);
-        }
-        places
+        // A role that is empty has no place.
+        last.into_iter().filter(|at| *at < text.len()).for_each(each);
     }
 
-    /// Puts the characters back into a rendered text, and finds the control tokens of the template.
-    pub(super) fn prompt(self: &Arc<Self>, rendered: &str, marks: &Marks) -> Prompt {
+    /// Puts the characters back into a rendered text. Tokens in it are those of the template alone.
+    pub(super) fn prompt(self: &Arc<Self>, rendered: String, marks: Marks) -> Prompt {
+        let mut text = String::with_capacity(rendered.len());
+        marks.restore(&rendered, &mut text);
+        Prompt {
+            text,
+            marked: Some(Arc::new(MarkedText { rendered, marks, control: self.clone() })),
+        }
+    }
+
+    /// Finds the control tokens of the template, with their places in the restored text.
+    fn template_tokens(&self, rendered: &str, marks: &Marks) -> Vec<PlacedToken> {
         let hf = self.tokenizer.hf();
         let pieces = hf.get_added_vocabulary().extract_and_normalize(hf.get_normalizer(), rendered);
         let (mut text, mut control, mut done) = (String::new(), Vec::new(), 0);
@@ -272,8 +290,7 @@ impl ControlTokens {
             control.push((begin..text.len(), token.id));
             done = end;
         }
-        marks.restore(&rendered[done..], &mut text);
-        Prompt { text, control: Some((control, self.clone())) }
+        control
     }
 
     /// Encodes a text in which the control tokens are known. All else is text.
@@ -345,7 +362,10 @@ struct Finder<'a> {
 impl Finder<'_> {
     fn conversation(&mut self, messages: &mut Value, options: &mut RenderOptions) {
         visit(messages, options, &mut |text, author, is_role| {
-            self.found.extend(self.control.places(text, author, is_role).into_values());
+            let found = &mut self.found;
+            self.control.each_place(text, author, is_role, &mut |at| {
+                found.extend(text[at..].chars().next());
+            });
             self.normalized |= self.control.normalizes && self.control.found_normalized(text);
         });
     }

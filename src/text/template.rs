@@ -191,7 +191,7 @@ impl ChatTemplate {
             && let Some(marks) = control.mark(self.source(), &mut messages, &mut options)?
         {
             let rendered = self.render_kept(&messages, &options)?;
-            return Ok(control.prompt(&rendered, &marks));
+            return Ok(control.prompt(rendered, marks));
         }
         self.render_kept(&messages, &options).map(Prompt::plain)
     }

@@ -27,7 +27,6 @@ pub fn large() -> Vec<(&'static str, String)> {
         (CHAT, repeated(tool, "0", "]}}}]}")),
         (CHAT, repeated("{\"messages\":[", message, "]}")),
         (CHAT, json!({"messages": [{"role": "user", "content": text}]}).to_string()),
-        (CHAT, repeated("{\"messages\":[{\"role\":\"user\",\"content\":\"", "<|bos|>", "\"}]}")),
         ("/v1/completions", repeated("{\"prompt\":[", "0", "]}")),
         ("/v1/completions", repeated("{\"prompt\":[", "[]", "]}")),
         ("/v1/completions", repeated("{\"prompt\":[\"a\",", "0", "]}")),

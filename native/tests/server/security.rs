@@ -291,6 +291,28 @@ fn unread_answers_take_bounded_memory() {
     server.idle();
 }
 
+/// Issue: half a million control tokens in a message, or one and a long text, took 50 times the body.
+#[test]
+#[cfg(target_os = "linux")]
+fn control_tokens_take_little_memory() {
+    let server = Server::start(&[]);
+    server.chat(&ask("Hi <|bos|>", json!({"max_tokens": 2}))).is(200);
+    let peak = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", server.child.id()));
+        let status = status.expect("a process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") / 1024
+    };
+    for text in ["<|bos|>,".repeat(500_000), format!("<|bos|>{}", "word ".repeat(800_000))] {
+        fs::write(format!("/proc/{}/clear_refs", server.child.id()), "5").expect("reset");
+        let before = peak();
+        server.chat(&ask(&text, json!({}))).is(400);
+        let more = peak() - before;
+        println!("{more} MiB more");
+        assert!(more <= 48, "{more} MiB for {} bytes", text.len());
+    }
+}
+
 /// A client saves 64 files; those that it has can be replaced.
 #[test]
 fn saved_slots_have_a_quota() {

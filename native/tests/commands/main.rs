@@ -4,6 +4,9 @@
 mod common;
 mod completions;
 mod convert;
+mod defaults;
+#[path = "../../../tests/common/defaults.rs"]
+mod defaults_table;
 mod eval;
 mod files;
 mod finite;

@@ -15,5 +15,6 @@ mod hub;
 mod memory;
 mod model;
 mod odd_models;
+mod settings;
 mod signals;
 mod usage;

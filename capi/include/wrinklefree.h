@@ -215,13 +215,13 @@ const char *wf_last_error(void);
 
 // Continues a prompt, as it is. Writes NULL to `request` on errors.
 //
-// `options` is a JSON object or NULL. Its fields are those of the server and the npm package:
+// `options` is a JSON object or NULL. Its fields have the names of the server's and the npm package's:
 // max_tokens (256), temperature, top_k, top_p, min_p, seed, repetition_penalty, frequency_penalty,
 // presence_penalty, logit_bias (pairs of id and bias), stop (texts), logprobs (number of most likely
-// tokens), context_shift (number of first tokens to keep), suffix (text after the output, which fills
-// the hole), one of json_schema, regex and grammar (Lark), best_effort (leaves out what no grammar can
-// hold of a schema), and the decode settings, for example {"decode_mode": "verify"}. An unknown field
-// is an error.
+// tokens), suffix (text after the output, which fills the hole), one of json_schema, regex and grammar
+// (Lark), best_effort (leaves out what no grammar can hold of a schema), and the decode settings, for
+// example {"decode_mode": "verify"}. The library's own is context_shift (number of first tokens that stay
+// when the context is full). An unknown field is an error.
 //
 // Requirements:
 // `prompt` is a NUL-terminated string, and `options` is one or NULL.

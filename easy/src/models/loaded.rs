@@ -4,7 +4,7 @@ use super::engine::MAX_BATCH_TOKENS;
 use super::fit::MemoryNeed;
 use super::mapped::Files;
 use super::source::{self, Source};
-use super::{NoTokenizer, OpenError, OpenOptions, Placement, Progress};
+use super::{NoTokenizer, OpenError, OpenOptions, Placement, Progress, weight_sizes};
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +38,19 @@ pub struct Loaded {
     pub dlm: Option<DlmConfig>,
     /// Time that loading took.
     pub time: Duration,
+    /// Options that have no effect on this model, and weights that loading changed, for the caller to
+    /// print or log.
+    pub warnings: Vec<String>,
+}
+
+/// A model without its text parts.
+pub struct OpenedWeights {
+    /// Name in output.
+    pub name: String,
+    /// Shape and weights, prepared for the runtime.
+    pub model: Model,
+    /// Bytes of the weights as the files hold them. The layout that runs here may need others.
+    pub stored_bytes: u64,
     /// Options that have no effect on this model, and weights that loading changed, for the caller to
     /// print or log.
     pub warnings: Vec<String>,
@@ -119,7 +132,7 @@ fn model(name: &str, spec: Spec, weights: Weights) -> Result<Model, OpenError> {
 }
 
 impl OpenOptions {
-    /// Opens a model without its text parts. Returns its name, the model and warnings.
+    /// Opens a model without its text parts.
     ///
     /// # Errors
     /// As [`checkpoint`], or if the weights are inconsistent.
@@ -127,14 +140,15 @@ impl OpenOptions {
         &self,
         runtime: &Runtime,
         progress: &mut dyn Progress,
-    ) -> Result<(String, Model, Vec<String>), OpenError> {
+    ) -> Result<OpenedWeights, OpenError> {
         let Opened { name, checkpoint, files } = self.checkpoint(runtime, progress)?;
         let flushed = flushed(checkpoint.flushed);
         let mtp = mtp_fault(checkpoint.mtp_fault.as_ref());
+        let stored_bytes = weight_sizes::bytes(&checkpoint.weights);
         let model = model(&name, checkpoint.spec, checkpoint.weights)?;
         let (model, mut warnings) = self.prepare_from(model, &files, runtime);
         warnings.extend(flushed.into_iter().chain(mtp).chain(checkpoint.notes));
-        Ok((name, model, warnings))
+        Ok(OpenedWeights { name, model, stored_bytes, warnings })
     }
 
     /// Reads the checkpoint, with the RoPE scaling of these options.

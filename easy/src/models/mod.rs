@@ -27,7 +27,7 @@ mod synthetic;
 pub mod weight_sizes;
 
 pub use error::{NoTokenizer, OpenError};
-pub use loaded::{Loaded, Opened, checkpoint, tokenizer};
+pub use loaded::{Loaded, Opened, OpenedWeights, checkpoint, tokenizer};
 pub use options::{ActivationBits, LayoutChoice, Logits, OpenOptions};
 pub use progress::Progress;
 pub use source::Placement;

@@ -9,7 +9,7 @@ use wrinklefree::model::{Phase, PhaseWork};
 pub struct Row {
     /// Name of the model.
     pub model: String,
-    /// Bytes of weights.
+    /// Bytes of the weights as the files hold them, which `inspect` counts, too.
     pub size_bytes: u64,
     /// Parameters.
     pub parameters: u64,

@@ -5,10 +5,10 @@ use super::out;
 use super::progress::Progress;
 use super::suggest::opening;
 use crate::models::chat_prompt::hears_system;
-use crate::models::{self, Loaded, Opened, Placement};
+use crate::models::{self, Loaded, Opened, OpenedWeights, Placement, Synthetic, weight_sizes};
 use std::ffi::OsStr;
 use wrinklefree::format::LoadOptions;
-use wrinklefree::model::{Model, Runtime};
+use wrinklefree::model::Runtime;
 use wrinklefree::text::ChatTemplate;
 
 /// Prints warnings on standard error.
@@ -52,15 +52,25 @@ impl ModelArgs {
         Ok(loaded)
     }
 
-    /// Opens the model that these options name: its name, and the model without its text parts.
+    /// Opens the model that these options name, or a synthetic one, without its text parts.
     ///
     /// # Errors
     /// If it cannot be found, read or run.
-    pub fn open_weights(&self, runtime: &Runtime) -> anyhow::Result<(String, Model)> {
+    pub fn open_weights(
+        &self,
+        synthetic: Option<Synthetic>,
+        runtime: &Runtime,
+    ) -> anyhow::Result<OpenedWeights> {
+        if let Some(shape) = synthetic {
+            let loaded = shape.loaded();
+            let stored_bytes = weight_sizes::bytes(loaded.model.weights());
+            let Loaded { name, model, .. } = self.prepare(loaded, runtime);
+            return Ok(OpenedWeights { name, model, stored_bytes, warnings: Vec::new() });
+        }
         let opened = self.options(false).open_weights(runtime, &mut Progress::default());
-        let (name, model, warnings) = opened.map_err(opening)?;
-        warn(&warnings);
-        Ok((name, model))
+        let opened = opened.map_err(opening)?;
+        warn(&opened.warnings);
+        Ok(opened)
     }
 
     /// Prepares a model that is in memory already for `runtime`.

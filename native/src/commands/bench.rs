@@ -10,7 +10,7 @@ use crate::cli::{kernels, open, out, progress};
 use crate::config::DecodeArgs;
 use crate::machine::{self, Threads, cores};
 use crate::models::engine::SingleSequence;
-use crate::models::{Loaded, Synthetic, weight_sizes};
+use crate::models::{Loaded, OpenedWeights, Synthetic};
 use anyhow::{Context, bail};
 use std::fs;
 use std::num::NonZeroUsize;
@@ -157,7 +157,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return compare_sets(args, &threads, &tests);
     }
     let kernels = machine::kernels()?;
-    let (name, model) = open_weights(args, &machine::all_cores()?)?;
+    let OpenedWeights { name, model, stored_bytes, .. } =
+        open_weights(args, &machine::all_cores()?)?;
     let longest = tests.iter().map(Test::positions).max().unwrap_or(0);
     args::warn_beyond(longest, model.spec());
     let mut report = Report::new(&args.output);
@@ -173,7 +174,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             let mut bench = Bench::new(&model, &runtime, args.kv.config(), test)?;
             rows.push(speed::Row {
                 model: name.clone(),
-                size_bytes: weight_sizes::bytes(model.weights()),
+                size_bytes: stored_bytes,
                 parameters: model.parameters() as u64,
                 isa: kernels.isa(),
                 threads,
@@ -194,16 +195,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     report.finish()
 }
 
-/// Opens the model for a runtime; returns its name and what is special in how it computes.
-fn open_weights(args: &Args, runtime: &Runtime) -> anyhow::Result<(String, Model)> {
-    let (name, model) = match args.synthetic {
-        Some(shape) => {
-            let Loaded { name, model, .. } = args.model.prepare(shape.loaded(), runtime);
-            (name, model)
-        }
-        None => args.model.open_weights(runtime)?,
-    };
-    Ok((described(name, &model), model))
+/// Opens the model for a runtime. Its name says what is special in how it computes.
+fn open_weights(args: &Args, runtime: &Runtime) -> anyhow::Result<OpenedWeights> {
+    let opened = args.model.open_weights(args.synthetic, runtime)?;
+    Ok(OpenedWeights { name: described(opened.name, &opened.model), ..opened })
 }
 
 /// Instruction sets side by side.
@@ -213,7 +208,11 @@ fn compare_sets(args: &Args, threads: &[usize], tests: &[Test]) -> anyhow::Resul
     let comparison =
         Comparison { sets, threads, tests, kv: args.kv.config(), rounds, time: SET_TIME };
     let bar = progress::bar(rounds * sets.len());
-    let rows = comparison.run(|runtime| open_weights(args, runtime), || bar.inc(1))?;
+    let load = |runtime: &Runtime| {
+        let OpenedWeights { name, model, .. } = open_weights(args, runtime)?;
+        Ok((name, model))
+    };
+    let rows = comparison.run(load, || bar.inc(1))?;
     bar.finish_and_clear();
     let faults = isa_comparison::faults(&rows);
     let mut report = Report::new(&args.output);

@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     signals::watch()?;
     let runtime = machine::runtime(args.compute.threads())?;
     let mut output = Draft::new(&args.output, args.force)?;
-    let (_, model) = args.model.open_weights(&runtime)?;
+    let model = args.model.open_weights(None, &runtime)?.model;
     check(&args.tokens, model.spec())?;
 
     output.write_all(&npy::header(args.tokens.len(), model.spec().vocab_size))?;

@@ -10,7 +10,7 @@ use crate::cli::exit::usage;
 use crate::cli::{out, progress};
 use crate::config;
 use crate::machine::{self, cores};
-use crate::models::{Loaded, Synthetic};
+use crate::models::{OpenedWeights, Synthetic};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -126,8 +126,7 @@ fn kernel_sets() -> anyhow::Result<Vec<Kernels>> {
 
 /// Loads the model for a runtime.
 fn load(args: &Args, runtime: &Runtime) -> anyhow::Result<(String, Model)> {
-    let Some(shape) = args.synthetic else { return args.model.open_weights(runtime) };
-    let Loaded { name, model, .. } = args.model.prepare(shape.loaded(), runtime);
+    let OpenedWeights { name, model, .. } = args.model.open_weights(args.synthetic, runtime)?;
     Ok((name, model))
 }
 

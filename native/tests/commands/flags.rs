@@ -1,15 +1,17 @@
-//! Every configuration key in every command: it is a default there, or the command says that it changes
-//! nothing. And the forms of answers in `generate` and `chat`.
+//! Flags of commands, the settings that lead to a server, and the forms of answers in `generate` and `chat`.
 
+use crate::common::model::DEFAULT;
 use crate::common::{Ran, run, run_with_input, wf_run};
+use crate::usage::listed_commands;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 
 /// Commands with options, in the order of the table in the documentation.
-const COMMANDS: [&[&str]; 20] = [
+pub const COMMANDS: [&[&str]; 21] = [
     &["generate"],
     &["chat"],
+    &["run"],
     &["serve"],
     &["inspect"],
     &["convert"],
@@ -31,7 +33,12 @@ const COMMANDS: [&[&str]; 20] = [
 ];
 
 /// The long flags of a command.
-fn flags(command: &[&str]) -> BTreeSet<String> {
+pub fn flags(command: &[&str]) -> BTreeSet<String> {
+    if command == ["run"] {
+        // It passes options on, and names the model itself.
+        let passed = ["generate", "chat"].map(|command| flags(&[command]));
+        return passed.into_iter().flatten().filter(|flag| flag != "model").collect();
+    }
     let help = run(&[command, &["--help"]].concat()).ends(0, &[]).stdout;
     let flag = |line: &str| {
         let line = line.trim_start();
@@ -59,6 +66,21 @@ fn table() -> String {
     text
 }
 
+#[test]
+fn the_table_of_flags_has_every_command() {
+    let parts =
+        listed_commands(&["eval", "--help"]).into_iter().map(|part| vec!["eval".into(), part]);
+    let single = listed_commands(&["--help"]).into_iter().map(|name| vec![name]);
+    let all = single.filter(|command| command[0] != "eval").chain(parts);
+    let listed: BTreeSet<Vec<&str>> = COMMANDS.iter().map(|command| command.to_vec()).collect();
+    assert_eq!(listed.len(), COMMANDS.len(), "each once");
+    for command in all {
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let has = !flags(&command).is_empty();
+        assert_eq!(listed.contains(&command), has, "COMMANDS and {command:?}");
+    }
+}
+
 /// Flags that are newer than the table are missing in it; UPDATE_DOCS=1 writes it again.
 #[test]
 fn the_documentation_says_which_flags_a_command_has() {
@@ -74,87 +96,6 @@ fn the_documentation_says_which_flags_a_command_has() {
     let wrong: Vec<&str> = listed.lines().filter(|line| !lines.contains(line)).collect();
     assert!(wrong.is_empty(), "docs/command-line.md: UPDATE_DOCS=1 corrects {wrong:#?}");
     assert!(listed.lines().count() > 100, "{listed}");
-}
-
-/// Keys that are set, outside of sections, with values that every command accepts.
-const KEYS: &[(&str, &str)] = &[
-    ("threads", "1"),
-    ("prefill_threads", "1"),
-    ("pin_threads", "false"),
-    ("layout", "two-bit"),
-    ("weights", "mapped"),
-    ("logits", "exact"),
-    ("revision", "main"),
-    ("port", "1234"),
-    ("warmup", "true"),
-];
-
-/// The least arguments with which a command begins to run.
-fn arguments(command: &[&str], folder: &str) -> Vec<String> {
-    let text = format!("{folder}/text.txt");
-    let more: Vec<String> = match command {
-        ["generate"] => ["Hello", "-n", "1"].map(Into::into).into(),
-        ["chat"] | ["inspect"] => Vec::new(),
-        // These end with an error that names a missing file, after the warnings.
-        ["convert"] => vec!["/no/model".into(), format!("{folder}/out")],
-        ["compare"] => ["/no/model", "/no/model"].map(Into::into).into(),
-        ["logits"] => {
-            vec!["--tokens=1".into(), format!("--output={folder}/l.npy"), "--force".into()]
-        }
-        ["bench"] => ["-p", "0", "-n", "1", "-r", "1"].map(Into::into).into(),
-        ["tune"] => ["--synthetic", "tiny", "--seconds", "0"].map(Into::into).into(),
-        ["eval", "perplexity"] => vec![text],
-        ["eval", "quality"] | ["eval", "agreement"] => vec!["--prompts=/no/file".into()],
-        ["eval", "activations"] => vec!["/no/file".into()],
-        ["eval", "kv"] => ["--synthetic", "tiny", "--context", "64", "-r", "1", "--types", "f16"]
-            .map(Into::into)
-            .into(),
-        ["pull"] => vec!["name".into()],
-        ["add"] => ["/no/model", "--name", "x"].map(Into::into).into(),
-        ["list"] => Vec::new(),
-        ["rm"] => vec!["nothing".into()],
-        ["ps"] | ["health"] => ["--timeout", "1"].map(Into::into).into(),
-        other => panic!("{other:?}"),
-    };
-    command.iter().map(|&name| name.into()).chain(more).collect()
-}
-
-#[test]
-fn every_command_says_which_keys_it_does_not_have() {
-    let folder = tempfile::tempdir().expect("a directory");
-    let path = folder.path().to_str().expect("UTF-8");
-    let yaml: String = KEYS.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
-    let config = format!("{path}/wf.yaml");
-    fs::write(&config, yaml).expect("written");
-    fs::write(format!("{path}/text.txt"), "Once there was a fox.").expect("written");
-    // `serve` has all keys.
-    for command in COMMANDS.iter().filter(|command| command[0] != "serve") {
-        let args = arguments(command, path);
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let mut asked = wf_run(&args);
-        asked.env("WF_CONFIG", &config).env("HF_HUB_CACHE", path);
-        let ran: Ran = asked.output().expect("starts").into();
-        let name = command.join(" ");
-        if matches!(command[0], "ps" | "health") {
-            // The settings of a server lead to it, and those that only it has are no mistakes.
-            assert!(!ran.stderr.contains("nothing in"), "{name}: {}", ran.stderr);
-            ran.ends(1, &["no server listens at http://127.0.0.1:1234", "serve --port 1234"]);
-            continue;
-        }
-        let end = format!("nothing in `wf-run {name}`");
-        let line = ran.stderr.lines().find(|line| line.ends_with(&end));
-        let line = line.unwrap_or_else(|| panic!("{name}: {}", ran.stderr));
-        let unread = line.strip_prefix(&format!("warning: {config}: ")).expect("the file first");
-        let unread: Vec<&str> = unread.split([',', ' ']).collect();
-        let flags = flags(command);
-        for (key, _) in KEYS {
-            // tune writes these keys.
-            let written = command[0] == "tune" && key.contains("threads");
-            let has = flags.contains(&key.replace('_', "-"))
-                && (command[0], *key) != ("convert", "layout");
-            assert_eq!(!has && !written, unread.contains(key), "{name}: {key}: {line}");
-        }
-    }
 }
 
 /// A server is found by its own settings, from each source.
@@ -397,15 +338,14 @@ fn every_result_is_json_with_its_origin() {
     let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("packed.safetensors");
     let file = file.to_str().expect("UTF-8");
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
     let text = folder.path().join("text.txt");
     fs::write(&text, "Once there was a fox.").expect("written");
     let text = text.to_str().expect("UTF-8");
     let fields: [(&[&str], &str, &str); 8] = [
         (&["inspect"], "", "/spec/context_length"),
         (&["generate", "Hello!", "-n", "2"], "", "/timings/generated_tokens"),
-        (&["convert", model, file], "", "/logits/equal"),
-        (&["compare", model, model, "--tokens", "1,2"], "", "/weights/tensors"),
+        (&["convert", DEFAULT, file], "", "/logits/equal"),
+        (&["compare", DEFAULT, DEFAULT, "--tokens", "1,2"], "", "/weights/tensors"),
         (&["tune", "--synthetic", "tiny", "--seconds", "0"], "", "/best/threads"),
         (&["bench", "-p", "0", "-n", "1", "-r", "1"], "/0", "/tokens_per_second"),
         (&["eval", "perplexity", text], "/0", "/perplexity"),

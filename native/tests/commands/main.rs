@@ -4,6 +4,9 @@
 mod common;
 mod completions;
 mod convert;
+mod defaults;
+#[path = "../../../tests/common/defaults.rs"]
+mod defaults_table;
 mod eval;
 mod files;
 mod finite;
@@ -12,5 +15,6 @@ mod hub;
 mod memory;
 mod model;
 mod odd_models;
+mod settings;
 mod signals;
 mod usage;

@@ -1,5 +1,6 @@
 //! Commands on the model inside the program.
 
+use crate::common::model::DEFAULT;
 use crate::common::{Ran, names, run, run_with_input, wf_run};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
@@ -439,6 +440,24 @@ fn bench_measures_each_test() {
     assert!(table.contains("1 thread can read"));
     // What somebody who sends the table must say, too.
     assert!(table.lines().last().is_some_and(|line| line.contains("; scalar")), "{table}");
+}
+
+#[test]
+fn inspect_and_bench_agree_about_the_size_of_a_model() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let two_bit = path(directory.path(), "two-bit.safetensors");
+    run(&["convert", DEFAULT, &two_bit, "--layout", "two-bit"]).ends(0, &[]);
+    let sizes = [DEFAULT, &two_bit].map(|model| {
+        let inspected = json(&["inspect", "-o", "json", model]);
+        for layout in ["auto", "two-bit"] {
+            let bench = ["bench", "-p", "0", "-n", "1", "-r", "1", "-t", "1", "-o", "json"];
+            let rows = json(&[&bench[..], &["--layout", layout, "-m", model]].concat());
+            assert_eq!(rows[0]["size_bytes"], inspected["bytes"], "{layout}");
+            assert_eq!(rows[0]["parameters"], inspected["parameters"]);
+        }
+        inspected["bytes"].as_u64()
+    });
+    assert!(sizes[0] < sizes[1], "the embedded model is tight: {sizes:?}");
 }
 
 #[test]

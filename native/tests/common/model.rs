@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 use std::path::Path;
 
+/// Path of the embedded model.
+pub const DEFAULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
 const EMBEDDED: &[u8] = include_bytes!("../../../models/default.wf.safetensors");
 
 /// Writes the embedded model with this template to `path`. `tokens` replace its last tokens.
@@ -20,13 +22,31 @@ pub fn write_with(path: &Path, template: &str, tokens: &[&str]) {
     header["tokenizer.json"] = json!({"dtype": "U8", "shape": [tokenizer.len()],
         "data_offsets": [start, start + tokenizer.len()]});
     header["__metadata__"]["chat_template"] = template.into();
+    write(path, &header, &[&data[..start], tokenizer.as_bytes()]);
+}
+
+/// Writes the embedded model to `path`, whose authors recommend this sampling.
+pub fn write_stating(path: &Path, recommended: &Value) {
+    let length = u64::from_le_bytes(*EMBEDDED.first_chunk().expect("a length")) as usize;
+    let (header, data) = EMBEDDED[8..].split_at(length);
+    let mut header: Value = serde_json::from_slice(header).expect("a header");
+    let stated = header["__metadata__"]["generation"].as_str().expect("a text");
+    let mut stated: Value = serde_json::from_str(stated).expect("JSON");
+    let options = stated.as_object_mut().expect("an object");
+    options.extend(recommended.as_object().expect("an object").clone());
+    header["__metadata__"]["generation"] = stated.to_string().into();
+    write(path, &header, &[data]);
+}
+
+/// Writes a file of a header and data.
+fn write(path: &Path, header: &Value, data: &[&[u8]]) {
     let mut header = header.to_string();
     while !header.len().is_multiple_of(64) {
         header.push(' ');
     }
     let length = (header.len() as u64).to_le_bytes();
-    let parts = [&length[..], header.as_bytes(), &data[..start], tokenizer.as_bytes()];
-    std::fs::write(path, parts.concat()).expect("written");
+    let head = [&length[..], header.as_bytes()].concat();
+    std::fs::write(path, [&[&head[..]], data].concat().concat()).expect("written");
 }
 
 /// Replaces the last tokens of a vocabulary, and the merges that make them.

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const JSON: &str = "content-type: application/json\r\n";
 
@@ -40,6 +40,41 @@ fn each_answer_has_a_line_in_the_log() {
     for part in ["key=\"2\"", "reason=\"cut off\""] {
         assert!(lines[1].contains(part), "no {part} in {}", lines[1]);
     }
+}
+
+/// The log has no probes and no empty fields, and the time of a stream is the whole one.
+#[test]
+fn the_log_is_quiet_and_a_stream_has_its_whole_time() {
+    let server = Server::logging(&["--context", "2048"]);
+    for path in ["/health", "/metrics", "/health"] {
+        server.get(path).is(200);
+    }
+    let body = json!({"prompt": "Once", "max_tokens": 1500, "ignore_eos": true, "stream": true});
+    let begin = Instant::now();
+    let mut stream = server.open("POST", "/v1/completions", JSON, &body.to_string());
+    stream.read_to_string(&mut String::new()).expect("a stream");
+    let seen = begin.elapsed().as_millis() as u64;
+    server.terminate();
+    let log = server.ended().ends(0, &[]).stderr;
+    // Probes that fail are of interest: the server was starting.
+    let probe = |line: &&str| line.contains("/health") || line.contains("/metrics");
+    let probes: Vec<&str> = log.lines().filter(probe).collect();
+    assert!(probes.iter().all(|line| line.contains("status=503")), "{log}");
+    assert!(log.contains(" unloaded") && !log.contains("=\"\""), "{log}");
+
+    let line = |word: &str| {
+        log.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("{log}"))
+    };
+    let number = |line: &str, name: &str| -> Option<u64> {
+        let (_, value) = line.split_once(&format!(" {name}="))?;
+        value.split(' ').next()?.parse().ok()
+    };
+    let (request, answered) = (line("path=\"/v1/completions\""), line(" answered "));
+    let head = number(request, "head_milliseconds").expect("the head's time");
+    assert_eq!(number(request, "milliseconds"), None, "{request}");
+    let whole = number(answered, "milliseconds").expect("the whole time");
+    assert!(whole >= head && whole * 2 >= seen, "{whole} of {seen}: {log}");
+    assert!(head * 2 < whole, "the answer takes longer than its head: {log}");
 }
 
 #[test]
@@ -132,6 +167,21 @@ fn sampling_has_defaults() {
     for (flag, value) in [("--temperature", "-1"), ("--top-p", "2"), ("--repetition-penalty", "0")]
     {
         run(&["serve", flag, value]).ends(2, &[&flag[2..5]]);
+    }
+}
+
+/// Pages name fields of the server that it has.
+#[test]
+fn pages_name_fields_that_the_server_has() {
+    let server = Server::start(&[]);
+    let known = server.get("/openapi.json").is(200).body;
+    let page = include_str!("../../../python/README.md");
+    let (_, fields) = page.split_once("the names of the server's fields: ").expect("a list");
+    let (fields, _) = fields.split_once(". ").expect("its end");
+    let fields: Vec<&str> = fields.split('`').skip(1).step_by(2).collect();
+    assert!(fields.len() > 12, "{fields:?}");
+    for field in fields {
+        assert!(known.contains(&format!("\"{field}\":")), "python/README.md: {field}");
     }
 }
 

@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import type { ChatCompletionParams } from "../../src/chat_types.js";
 import { chatRequest } from "../../src/chat_request.js";
@@ -50,6 +51,22 @@ describe("an unknown option is refused with a suggestion", () => {
     const options = { max_tokens: undefined, maxTokens: undefined, seed: 1 };
     expect(promptRequest("a", options as never)).toEqual({ prompt: "a", seed: 1 });
   });
+});
+
+test("the table of defaults says which options there are, and that a seed is drawn", () => {
+  const page = readFileSync(new URL("../../../docs/command-line.md", import.meta.url), "utf8");
+  const [, section = ""] = page.split("\n## Defaults\n");
+  const lines = section.split("\n## ")[0]?.split("\n") ?? [];
+  const rows = lines.filter((line) => line.startsWith("| `")).map((line) => line.split(" | "));
+  expect(rows.length).toBeGreaterThan(20);
+  for (const [option = "", , , , npm] of rows) {
+    const snake = option.replaceAll(/[| `]/g, "");
+    const camel = snake.replaceAll(/_(.)/g, (_, letter: string) => letter.toUpperCase());
+    expect([camel, GENERATE_OPTIONS.includes(camel)]).toEqual([camel, npm !== "–"]);
+  }
+  const seeds = Array.from({ length: 3 }, () => promptRequest("a", {}).seed);
+  expect(new Set(seeds).size).toBeGreaterThan(1);
+  expect(rows.find(([option]) => option === "| `seed`")?.[4]).toBe("drawn");
 });
 
 describe("a value of the wrong kind is refused by name, in plain words", () => {

@@ -201,3 +201,49 @@ fn template(loaded: &LoadedModel) -> Result<&ChatTemplate, Error> {
         )
     })
 }
+
+#[cfg(test)]
+#[path = "../../../tests/common/defaults.rs"]
+mod defaults_table;
+
+#[cfg(test)]
+mod tests {
+    use super::defaults_table::{Absent, Column, rows};
+    use super::*;
+    use wrinklefree::format::GenerationDefaults;
+
+    #[test]
+    fn absent_fields_mean_what_the_table_of_defaults_says() {
+        let Ok(request) = Request::parse(r#"{"prompt": "a"}"#) else { panic!("a request") };
+        let params = request.sampling.params(&GenerationDefaults::default());
+        let found = |option: &str| match option {
+            "temperature" => params.temperature,
+            "max_tokens" => request.input.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS) as f32,
+            "top_k" => params.top_k as f32,
+            "top_p" => params.top_p,
+            "min_p" => params.min_p,
+            "repetition_penalty" => params.repetition_penalty,
+            "frequency_penalty" => params.frequency_penalty,
+            "presence_penalty" => params.presence_penalty,
+            other => panic!("docs/command-line.md: npm has a value for {other}"),
+        };
+        let mut compared = 0;
+        for row in rows() {
+            match row.absent(Column::Npm, "npm") {
+                Absent::Equals(want) => {
+                    let found = f64::from(found(&row.option));
+                    let want = want.as_f64().expect("a number");
+                    assert!((found - want).abs() < 1e-6, "{}: {found}, not {want}", row.option);
+                    compared += 1;
+                }
+                // The page draws it, and its tests say so.
+                Absent::Drawn => assert_eq!(row.option, "seed"),
+                Absent::Nothing | Absent::NoOption => {}
+                Absent::Fits => panic!("{}: an answer has a limit", row.option),
+            }
+        }
+        assert_eq!(compared, 8);
+        assert!(params.logit_bias.is_empty() && params.logprobs.is_none());
+        assert!(request.input.stop.is_empty() && request.input.logprobs.is_none());
+    }
+}

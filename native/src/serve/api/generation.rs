@@ -160,7 +160,8 @@ impl Generation {
         let files = model.files.clone().filter(|_| generates);
         if let Some(files) = &files {
             // Other prompts of a list are computed.
-            files.load(&model.engine, &requests[0]).await;
+            let loaded = files.load(&model.engine, &requests[0]);
+            timeout_at(arrival.deadline, loaded).await.map_err(|_| ApiError::timeout())?;
         }
         let slots = all.iter().map(|request| model.slots.enter(None, request)).collect();
         let receivers = model.engine.submit(all, arrival).await;

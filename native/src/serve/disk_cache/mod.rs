@@ -35,7 +35,9 @@ const LOCK: &str = ".lock";
 /// Shorter texts are computed faster than they are read.
 const MIN_TOKENS: usize = 4 * PAGE;
 /// Most bytes of pages that the engine copies between two passes.
-const PART: usize = 8 << 20;
+const PART: usize = 32 << 20;
+/// Room for a file's header and checksums in bytes.
+const HEADER: usize = 4096;
 /// Most texts that wait to be written; others are dropped.
 const MAX_WAITING: usize = 32;
 /// Most texts that are read at the same time.
@@ -315,7 +317,7 @@ impl PromptFiles {
         pages: Range<usize>,
     ) -> anyhow::Result<bool> {
         let cache = &self.cache;
-        let bytes = (pages.len() * self.page_bytes + self.state_bytes) as u64;
+        let bytes = (pages.len() * self.page_bytes + self.state_bytes + HEADER) as u64;
         if bytes > cache.limit {
             return Ok(false);
         }

@@ -65,7 +65,7 @@ impl<'a, T: Copy> Buffer<'a, T> {
         Self { items, capacity: if items.is_null() { 0 } else { capacity }, count }
     }
 
-    /// Writes `items` behind each other, and writes `count` in any case.
+    /// Writes `items` one after the other, and writes `count` in any case.
     pub fn fill(self, items: &[T], count: usize) -> Result<wf_status, Failure> {
         if let Some(place) = self.count {
             place.write(count);

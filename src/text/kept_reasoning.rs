@@ -327,8 +327,8 @@ mod tests {
                 let after = prompt(source, messages.clone().into(), None, true);
                 assert!(after.starts_with(&before), "{number}: {before:?} {after:?}");
             }
-            // The last answer has its thinking in its text.
-            messages.truncate(9);
+            // The last two answers have their thinking in their texts.
+            messages.truncate(7);
             let plain = prompt(source, messages.into(), None, false);
             assert!(!plain.contains("Hm."), "{plain}");
         }

@@ -256,6 +256,8 @@ fn short_names_are_listed(hub: &Hub, home: &Path, fox: &Path) {
     // Another name that comes first changes nothing for a model that is loaded.
     content(&server, &ask("Tell me a story.", json!({"model": "fox", "max_tokens": 4})));
     run(&["add", path(fox), "--name", "a-fox"]).ends(0, &[]);
+    // The store is read again a second after the last time.
+    thread::sleep(Duration::from_millis(1100));
     content(&server, &ask("Tell me a story.", json!({"model": "a-fox", "max_tokens": 4})));
     let loaded = server.get("/api/ps").is(200).json();
     let foxes = names(&loaded["models"], "name");

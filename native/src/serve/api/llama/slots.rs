@@ -20,7 +20,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Semaphore;
-use wrinklefree::cache::{KvPool, PAGE, SavedError, StateShape};
+use wrinklefree::cache::{KvPool, PAGE, SavedError, SavedPrefix, StateShape};
 use wrinklefree::engine::Engine;
 
 /// First bytes of a file.
@@ -42,6 +42,8 @@ struct Header {
     tokens: Vec<u32>,
     /// Positions of a block of finished tokens.
     block: usize,
+    /// Positions after which recurrent states are kept.
+    states: Vec<usize>,
 }
 
 /// Lists the slots.
@@ -191,7 +193,8 @@ async fn save(
     let saved = model.engine.run(move |engine| engine.save_prefix((&salt, block), &all)).await;
     let saved = saved.ok_or_else(stopped)?;
     tokens.truncate(saved.positions);
-    let header = Header { model: model.cache_identity(), tokens, block };
+    let states = saved.states.clone();
+    let header = Header { model: model.cache_identity(), tokens, block, states };
     let written = move || write(&path, &header, &saved.bytes);
     let (positions, bytes) = blocking(written).await?;
     Ok(Json(json!({
@@ -225,15 +228,16 @@ async fn restore(
 ) -> Result<Json<Value>, ApiError> {
     let started = Instant::now();
     let (own, shown) = (model.clone(), name.clone());
-    let (header, pages, read) = tokio::task::spawn_blocking(move || read(&path, &shown, &own))
+    let (header, bytes, read) = tokio::task::spawn_blocking(move || read(&path, &shown, &own))
         .await
         .map_err(ApiError::internal)??;
-    let Header { tokens, block, .. } = header;
+    let Header { tokens, block, states, .. } = header;
+    let saved = SavedPrefix { positions: tokens.len(), states, bytes };
     let salt = tenant.unsalted();
     let text = SlotText { tokens: tokens.clone(), salt: salt.clone(), block };
     let restored = model
         .engine
-        .run(move |engine| engine.restore_prefix((&salt, block), &tokens, &pages))
+        .run(move |engine| engine.restore_prefix((&salt, block), &tokens, &saved))
         .await;
     let positions = restored.ok_or_else(stopped)?.map_err(refused)?;
     model.slots.set_text(slot, text);
@@ -256,8 +260,9 @@ fn read(
     let unreadable = |error: io::Error| bad(format!("cannot read it: {error}"));
     let length = fs::metadata(path).map_err(unreadable)?.len();
     let pages = KvPool::bytes(&model.spec, model.context.div_ceil(PAGE), &model.kv);
-    let states = StateShape::of(&model.spec).map_or(0, |shape| shape.snapshot_bytes());
-    let most = pages + states + 2 * MAX_CHUNK;
+    let state = StateShape::of(&model.spec).map_or(0, |shape| shape.snapshot_bytes());
+    let states = state.saturating_mul(model.kv.states.snapshots);
+    let most = pages.saturating_add(states).saturating_add(2 * MAX_CHUNK);
     if length > most as u64 {
         return Err(bad(format!("it has {length} bytes, more than a context of this model takes")));
     }
@@ -277,8 +282,8 @@ fn read(
     if header.tokens.iter().any(|&token| token as usize >= model.vocab) || header.block == 0 {
         return Err(invalid());
     }
-    let pages = file.rest().map_err(damaged)?;
-    Ok((header, pages, length as usize))
+    let bytes = file.rest().map_err(damaged)?;
+    Ok((header, bytes, length as usize))
 }
 
 async fn erase(

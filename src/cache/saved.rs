@@ -31,25 +31,30 @@ pub enum SavedError {
     NoState,
 }
 
-/// Keys and values of the first positions of a text, and the recurrent states after them.
+/// Keys and values of the first positions of a text, and its recurrent states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedPrefix {
     /// Number of positions: whole pages.
     pub positions: usize,
+    /// Positions after which recurrent states are kept, of a model that has any.
+    pub states: Vec<usize>,
     /// Page by page and layer by layer: keys and values of all heads as the pool stores them, then the
-    /// summaries if there are any. After the last page the recurrent states of a model that has any, in f32.
+    /// summaries if there are any. After the last page all recurrent states, in f32.
     pub bytes: Vec<u8>,
 }
 
 impl KvPool {
-    /// Returns the cached pages that `tokens` begin with, and the recurrent states after them. A model with
-    /// such states continues only where some are kept, so its pages end there.
+    /// Returns the cached pages that `tokens` begin with, and the recurrent states that are kept on the way. A
+    /// model with such states continues only there, so its pages end with the last ones.
     pub fn save(&self, namespace: &Namespace, tokens: &[u32]) -> SavedPrefix {
-        let positions = self.cached_prefix(namespace, tokens).unwrap_or(0);
-        let tokens = &tokens[..positions];
-        let pages = self.save_pages(namespace, tokens, 0..positions / PAGE).unwrap_or_default();
-        let states = self.save_states(namespace, tokens).unwrap_or_default();
-        SavedPrefix { positions, bytes: [pages, states].concat() }
+        let mut states = self.continuations(namespace, tokens);
+        let positions = states.last().copied().unwrap_or(0);
+        let mut bytes = self.save_pages(namespace, tokens, 0..positions / PAGE).unwrap_or_default();
+        states.retain(|&end| {
+            let saved = self.save_states(namespace, &tokens[..end]);
+            saved.inspect(|saved| bytes.extend(saved)).is_some()
+        });
+        SavedPrefix { positions, states, bytes }
     }
 
     /// Returns some of the first pages of `tokens`; `None` if the cache does not have all pages up to them.
@@ -79,32 +84,36 @@ impl KvPool {
         Some(bytes)
     }
 
-    /// Caches the whole pages of `tokens`, whose keys, values and states are `bytes` as
-    /// [`save`](Self::save) returned them for the same model and configuration. Returns the number of
-    /// positions.
+    /// Caches the whole pages of `tokens` and recurrent states on the way, as [`save`](Self::save) returned
+    /// them for the same model and configuration. Returns the number of positions.
     ///
     /// # Errors
-    /// [`SavedError`] if the bytes have another length, or the pool has no room.
+    /// [`SavedError`] if there are other bytes than those of these pages and states, or the pool has no room.
     pub fn restore(
         &mut self,
         namespace: &Namespace,
         tokens: &[u32],
-        bytes: &[u8],
+        SavedPrefix { states, bytes, .. }: &SavedPrefix,
     ) -> Result<usize, SavedError> {
         let pages = tokens.len() / PAGE;
-        let states = self.state_shape().filter(|_| pages > 0);
-        let states = states.as_ref().map_or(0, StateShape::snapshot_bytes);
-        let expected = pages.saturating_mul(self.page_bytes()).saturating_add(states);
+        let each = self.state_shape().as_ref().map_or(0, StateShape::snapshot_bytes);
+        let of_states = states.len().saturating_mul(each);
+        let expected = pages.saturating_mul(self.page_bytes()).saturating_add(of_states);
         if bytes.len() != expected {
             return Err(SavedError::Size { pages, expected, found: bytes.len() });
         }
-        let (tokens, (pages, states)) =
-            (&tokens[..pages * PAGE], bytes.split_at(bytes.len() - states));
-        self.restore_pages(namespace, tokens, 0, pages)?;
-        if !states.is_empty() {
-            self.restore_states(namespace, tokens, states)?;
+        let (of_pages, of_states) = bytes.split_at(bytes.len() - of_states);
+        self.restore_pages(namespace, &tokens[..pages * PAGE], 0, of_pages)?;
+        // The next prompt probably continues from the last one, which must find room.
+        let states = states.iter().zip(of_states.chunks_exact(each.max(1))).rev();
+        for (index, (&end, state)) in states.enumerate() {
+            let tokens = tokens.get(..end).filter(|tokens| tokens.len() % PAGE == 0);
+            match self.restore_states(namespace, tokens.ok_or(SavedError::Unknown)?, state) {
+                Err(SavedError::NoState) if index > 0 => break,
+                restored => restored?,
+            }
         }
-        Ok(tokens.len())
+        Ok(pages * PAGE)
     }
 
     /// Caches the whole pages of `tokens` from page `first` on, whose keys and values are `bytes` as

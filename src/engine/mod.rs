@@ -173,9 +173,9 @@ impl Engine {
         &mut self,
         (salt, block): (&str, usize),
         tokens: &[u32],
-        bytes: &[u8],
+        saved: &SavedPrefix,
     ) -> Result<usize, SavedError> {
-        self.kv.restore(&Namespace { salt: SaltHash::new(salt), block }, tokens, bytes)
+        self.kv.restore(&Namespace { salt: SaltHash::new(salt), block }, tokens, saved)
     }
 
     /// Returns some of the first pages of a text in the prompt cache, as [`save_prefix`](Self::save_prefix)

@@ -91,14 +91,14 @@ fn restored_pages_give_the_same_text() {
         assert_eq!(run(&mut first, &prompt), (want.clone(), 0));
 
         let mut second = engine(small(), kv);
-        let restored = second.restore_prefix(("own", 1), &text[..whole], &saved.bytes);
+        let restored = second.restore_prefix(("own", 1), &text[..whole], &saved);
         assert_eq!(restored, Ok(whole));
         assert_eq!(second.stats().idle_pages, whole / PAGE);
         // The last token of a prompt is always computed.
         assert_eq!(run(&mut second, &prompt), (want.clone(), prompt.len() / PAGE * PAGE));
         let again = second.save_prefix(("own", 1), &text);
         assert_eq!(again, saved, "what is there already stays");
-        assert_eq!(second.restore_prefix(("own", 1), &text[..whole], &saved.bytes), Ok(whole));
+        assert_eq!(second.restore_prefix(("own", 1), &text[..whole], &saved), Ok(whole));
     }
 }
 
@@ -109,14 +109,16 @@ fn other_bytes_and_full_pools_are_refused() {
     let (output, _) = run(&mut engine, &prompt);
     let text = [prompt, output].concat();
     let saved = engine.save_prefix(("own", 1), &text);
-    let (tokens, short) = (&text[..saved.positions], &saved.bytes[1..]);
-    let restored = engine.restore_prefix(("own", 1), tokens, short);
+    let tokens = &text[..saved.positions];
+    let with = |bytes: Vec<u8>| SavedPrefix { bytes, ..SavedPrefix::default() };
+    let short = with(saved.bytes[1..].to_vec());
+    let restored = engine.restore_prefix(("own", 1), tokens, &short);
     assert!(matches!(restored, Err(SavedError::Size { pages: 5, .. })), "{restored:?}");
     let long: Vec<u32> = tokens.iter().copied().cycle().take(17 * PAGE).collect();
-    let bytes = vec![0; saved.bytes.len() / 5 * 17];
+    let bytes = with(vec![0; saved.bytes.len() / 5 * 17]);
     let restored = engine.restore_prefix(("own", 1), &long, &bytes);
     assert!(matches!(restored, Err(SavedError::Full(_))), "{restored:?}");
-    let none = engine.restore_prefix(("own", 1), &text[..PAGE - 1], &[]);
+    let none = engine.restore_prefix(("own", 1), &text[..PAGE - 1], &with(Vec::new()));
     assert_eq!(none, Ok(0));
 }
 
@@ -138,24 +140,32 @@ fn restored_states_give_the_same_text() {
 
     let mut second = engine(recurrent(), config);
     let known = &text[..saved.positions];
-    assert_eq!(second.restore_prefix(("own", 1), known, &saved.bytes), Ok(saved.positions));
-    assert_eq!(second.continuations(("own", 1), &text), [saved.positions]);
+    assert_eq!(second.restore_prefix(("own", 1), known, &saved), Ok(saved.positions));
+    assert_eq!(second.continuations(("own", 1), &text), saved.states);
     assert_eq!(second.save_prefix(("own", 1), &text), saved);
-    assert_eq!(second.restore_prefix(("own", 1), known, &saved.bytes), Ok(saved.positions));
+    assert_eq!(second.restore_prefix(("own", 1), known, &saved), Ok(saved.positions));
     assert_eq!(run(&mut second, &text), (want.clone(), saved.positions));
 
     // Pages that are there without their state get it.
     let mut third = engine(recurrent(), config);
     assert_eq!(run(&mut third, &text).0, want);
     third.forget_prefix(("own", 1), &text);
-    assert_eq!(third.restore_prefix(("own", 1), known, &saved.bytes), Ok(saved.positions));
+    assert_eq!(third.restore_prefix(("own", 1), known, &saved), Ok(saved.positions));
     assert_eq!(run(&mut third, &text), (want, saved.positions));
 
-    let without = &saved.bytes[..saved.bytes.len() - size_of::<f32>()];
-    let refused = third.restore_prefix(("own", 1), known, without);
+    let mut without = saved.clone();
+    without.bytes.truncate(saved.bytes.len() - size_of::<f32>());
+    let refused = third.restore_prefix(("own", 1), known, &without);
     assert!(matches!(refused, Err(SavedError::Size { .. })), "{refused:?}");
+    for end in [1, saved.positions + PAGE] {
+        let mut elsewhere = saved.clone();
+        elsewhere.states[0] = end;
+        let refused = third.restore_prefix(("own", 1), known, &elsewhere);
+        assert_eq!(refused, Err(SavedError::Unknown));
+    }
     assert_eq!(third.save_prefix(("own", 1), &text[..PAGE - 1]).positions, 0);
-    assert_eq!(third.restore_prefix(("own", 1), &text[..PAGE - 1], &[]), Ok(0));
+    let nothing = SavedPrefix::default();
+    assert_eq!(third.restore_prefix(("own", 1), &text[..PAGE - 1], &nothing), Ok(0));
 }
 
 #[test]
@@ -171,6 +181,7 @@ fn parts_are_restored_one_after_the_other_while_all_sequences_are_busy() {
     let text = &text[..saved.positions];
     let pages = |range| engine.save_pages(("own", 1), text, range).unwrap();
     let states = engine.save_states(("own", 1), text).unwrap();
+    assert_eq!(saved.states, [text.len()]);
     assert_eq!(engine.save_pages(("own", 1), text, 2..9), None);
     assert_eq!(engine.save_states(("own", 1), &text[..PAGE]), None);
     let parts = [pages(0..2), pages(2..text.len() / PAGE)];

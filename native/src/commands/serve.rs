@@ -26,6 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use wrinklefree::format::GenerationDefaults;
 
+/// Maximum size of the prompt cache on disk in bytes.
+const DEFAULT_CACHE_SIZE: u64 = 16 << 30;
+
 /// Serve a model over HTTP, for OpenAI's clients
 ///
 /// Answers /v1/chat/completions, /v1/completions and more. Requests share forward passes; each gets
@@ -129,6 +132,9 @@ fn server_config(
     // Wrong kernels and settings are said before anything listens.
     machine::kernels()?;
     settings.check()?;
+    if server.cache_dir.is_some() && !scheduler.enable_radix_cache {
+        return Err(usage("--cache-dir is for the prompt cache: it needs the radix cache"));
+    }
     sampling.over(GenerationDefaults::default()).map_err(|error| usage(error.to_string()))?;
     let (models, name) =
         served_models(&server, &model, (models, layers.models), synthetic.is_some())?;
@@ -156,6 +162,9 @@ fn server_config(
         host_names: server.allowed_host,
         demo: server.demo,
         slot_save_path: server.slot_save_path,
+        disk_cache: server.cache_dir.map(|folder| {
+            (folder, server.cache_size.map_or(DEFAULT_CACHE_SIZE, |Bytes(bytes)| bytes))
+        }),
         limits: RequestLimits {
             body: server.max_body,
             time: Duration::from_secs(server.request_timeout),

@@ -163,6 +163,18 @@ pub struct ServerArgs {
     /// POST /slots/{id}?action=save and restore write and read files there [default: none].
     #[arg(long, hide_short_help = true, value_name = "FOLDER")]
     pub slot_save_path: Option<PathBuf>,
+    /// Keep the prompt cache in this folder, too
+    ///
+    /// After an answer its text's keys, values and recurrent states are written there, and a prompt that begins
+    /// with it reads them after a restart. Each API key has texts of its own; those with a cache_salt stay in
+    /// memory. The folder holds what users wrote, in a form that can be turned back [default: none].
+    #[arg(long, hide_short_help = true, value_name = "FOLDER")]
+    pub cache_dir: Option<PathBuf>,
+    /// Most bytes in the folder of --cache-dir
+    ///
+    /// The texts that were not used for the longest time are removed [default: 16G].
+    #[arg(long, hide_short_help = true, value_name = "SIZE", requires = "cache_dir")]
+    pub cache_size: Option<Bytes>,
     /// Serve HTTPS with this certificate (PEM)
     ///
     /// The file holds the certificate chain, the server's own certificate first.

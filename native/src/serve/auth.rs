@@ -86,6 +86,19 @@ impl ApiKeys {
         Some(hash.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
+    /// Returns the name of the owner of files: that of [`folder`](Self::folder), empty without keys. `None` if
+    /// the key is not accepted any more.
+    pub fn owner(&self, tenant: &Tenant) -> Option<String> {
+        if *tenant == Tenant::default() { Some(String::new()) } else { self.folder(tenant) }
+    }
+
+    /// Returns all tenants with the names of their files.
+    pub fn tenants(&self) -> Vec<(String, Tenant)> {
+        let numbered = self.0.iter().map(|key| Tenant(key.number.to_string()));
+        let tenants = numbered.chain([Tenant::default()]);
+        tenants.filter_map(|tenant| Some((self.owner(&tenant)?, tenant))).collect()
+    }
+
     /// Returns the name of the key with this number for logs: its comment in the key file, or the number.
     fn name(&self, number: u64) -> String {
         let named = self.0.iter().find(|key| key.number == number);

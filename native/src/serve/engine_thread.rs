@@ -12,9 +12,9 @@ use super::turns::EngineTurns;
 use crate::cli::malloc;
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -66,9 +66,23 @@ enum EngineCommand {
 /// Submits requests to the engine's thread.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
-    commands: mpsc::Sender<EngineCommand>,
+    commands: Arc<mpsc::Sender<EngineCommand>>,
     /// Number of requests that run or wait.
     count: Arc<AtomicUsize>,
+}
+
+/// A handle that does not keep the thread: a model can be unloaded while clients still read its answers.
+#[derive(Clone, Debug)]
+pub struct WeakEngineHandle {
+    commands: Weak<mpsc::Sender<EngineCommand>>,
+    count: Arc<AtomicUsize>,
+}
+
+impl WeakEngineHandle {
+    /// Returns the handle, if the engine is still in use.
+    pub fn upgrade(&self) -> Option<EngineHandle> {
+        Some(EngineHandle { commands: self.commands.upgrade()?, count: Arc::clone(&self.count) })
+    }
 }
 
 impl EngineHandle {
@@ -104,7 +118,7 @@ impl EngineHandle {
             batcher,
         };
         let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(receiver))?;
-        Ok((Self { commands, count }, thread))
+        Ok((Self { commands: Arc::new(commands), count }, thread))
     }
 
     /// Submits requests that arrived together, all of them or none. Returns the receiver of each
@@ -130,6 +144,14 @@ impl EngineHandle {
         Ok(receivers)
     }
 
+    /// Returns a handle that does not keep the thread.
+    pub fn downgrade(&self) -> WeakEngineHandle {
+        WeakEngineHandle {
+            commands: Arc::downgrade(&self.commands),
+            count: Arc::clone(&self.count),
+        }
+    }
+
     /// Ends all requests at once: their event channels close.
     pub fn cut(&self) {
         let _ = self.commands.send(EngineCommand::Cut);
@@ -145,10 +167,25 @@ impl EngineHandle {
         &self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Option<T> {
+        self.send_work(work)?.await.ok()
+    }
+
+    /// Runs work as [`run`](Self::run) does, for a thread that may block.
+    pub fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.send_work(work)?.blocking_recv().ok()
+    }
+
+    fn send_work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> Option<oneshot::Receiver<T>> {
         let (reply, replied) = oneshot::channel();
         let run = EngineCommand::Run(Box::new(move |engine| drop(reply.send(work(engine)))));
         self.commands.send(run).ok()?;
-        replied.await.ok()
+        Some(replied)
     }
 
     /// Returns the current statistics, or `None` if the thread has ended.

@@ -38,6 +38,9 @@ pub struct Metrics {
     state_snapshots: Gauge,
     state_snapshot_limit: Gauge,
     dropped_snapshots: Counter,
+    disk_cache_bytes: Gauge,
+    disk_cache_read: Counter,
+    disk_cache_written: Counter,
     heap_bytes: Gauge,
     /// State of each engine, by number.
     engines: Mutex<BTreeMap<u64, EngineStats>>,
@@ -94,6 +97,9 @@ impl Metrics {
             state_snapshots: Gauge::default(),
             state_snapshot_limit: Gauge::default(),
             dropped_snapshots: Counter::default(),
+            disk_cache_bytes: Gauge::default(),
+            disk_cache_read: Counter::default(),
+            disk_cache_written: Counter::default(),
             heap_bytes: Gauge::default(),
             engines: Mutex::default(),
         };
@@ -130,6 +136,12 @@ impl Metrics {
         r.register("wf_state_snapshot_limit", help, self.state_snapshot_limit.clone());
         let help = "Kept recurrent states that were dropped for others";
         r.register("wf_state_snapshots_dropped", help, self.dropped_snapshots.clone());
+        let help = "Bytes of the prompt cache on disk (--cache-dir)";
+        r.register("wf_disk_cache_bytes", help, self.disk_cache_bytes.clone());
+        let help = "Prompt tokens read from disk instead of computed";
+        r.register("wf_disk_cache_read_tokens", help, self.disk_cache_read.clone());
+        let help = "Tokens whose keys and values were written to disk";
+        r.register("wf_disk_cache_written_tokens", help, self.disk_cache_written.clone());
         let help = "Bytes of the heap in use, as glibc counts them; 0 with another allocator";
         r.register("wf_heap_bytes", help, self.heap_bytes.clone());
         // Registered twice: dashboards for vLLM know the second name.
@@ -180,6 +192,21 @@ impl Metrics {
         let reason = session::reason_name(reason);
         self.finished.get_or_create(&Reason { reason }).inc();
         self.request_seconds.observe(time.as_secs_f64());
+    }
+
+    /// Updates the size of the prompt cache on disk.
+    pub fn disk_cache(&self, bytes: u64) {
+        self.disk_cache_bytes.set(bytes as i64);
+    }
+
+    /// Counts prompt tokens that were read from disk.
+    pub fn disk_cache_read(&self, tokens: usize) {
+        self.disk_cache_read.inc_by(tokens as u64);
+    }
+
+    /// Counts tokens that were written to disk.
+    pub fn disk_cache_written(&self, tokens: usize) {
+        self.disk_cache_written.inc_by(tokens as u64);
     }
 
     /// Updates the gauges, which show the sum of all engines. `stats` is the state of the engine with

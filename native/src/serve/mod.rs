@@ -8,11 +8,13 @@ mod admission;
 mod api;
 mod auth;
 mod browser;
+mod chunk_file;
 mod client;
 mod connection;
 mod connections;
 mod cors;
 mod demo;
+mod disk_cache;
 mod engine_thread;
 mod error;
 mod event;
@@ -35,6 +37,7 @@ mod prompt_pacer;
 mod registry;
 mod reload;
 mod request_log;
+mod response_files;
 mod response_store;
 mod rfc3339;
 mod served_model;
@@ -61,10 +64,12 @@ use crate::config::{Host, Origin, TrustedProxy};
 use admission::Admission;
 use anyhow::Context;
 use connection::ConnectionHandler;
+use disk_cache::DiskCache;
 use listener::Listener;
 use metrics::Metrics;
 use registry::{LoadCommand, Loader, ModelRegistry};
 use reload::reload_on_hangup;
+use response_files::ResponseFiles;
 use response_store::ResponseStore;
 use state::ServerState;
 use std::net::SocketAddr;
@@ -116,6 +121,8 @@ pub struct ServerConfig {
     pub demo: Option<PathBuf>,
     /// Folder of saved slots; `None` if none are saved.
     pub slot_save_path: Option<PathBuf>,
+    /// Folder of the prompt cache on disk and its maximum size in bytes; `None` without one.
+    pub disk_cache: Option<(PathBuf, u64)>,
     /// Limits of requests.
     pub limits: RequestLimits,
     /// Maximum time for running requests to finish at shutdown.
@@ -158,19 +165,35 @@ pub fn run(config: ServerConfig) -> anyhow::Result<()> {
 async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     let ServerConfig { load, models, builder, host, port, access, reread, .. } = config;
     let ServerConfig { limits, drain, manage_models, .. } = config;
-    let ServerConfig { origins, proxies, host_names, demo, slot_save_path, .. } = config;
+    let ServerConfig { origins, proxies, host_names, demo, slot_save_path, disk_cache, .. } =
+        config;
     let Access { keys, tls } = access;
     let (sockets, address) = listen(host, port).await?;
     let Models { sources, catalog, on_demand, memory_limit, any_name } = models;
     let (models, commands) =
         ModelRegistry::new(sources, catalog, on_demand, builder.limits.waiting);
+    let (shared_keys, metrics) =
+        (Arc::new(RwLock::new((keys.clone(), keys.count() as u64))), Arc::new(Metrics::new()));
+    let open = |(folder, limit): (PathBuf, u64)| {
+        DiskCache::open(&folder, limit, Arc::clone(&shared_keys), Arc::clone(&metrics))
+    };
+    let folder = disk_cache.as_ref().map(|(folder, _)| folder.join("responses"));
+    let disk_cache = disk_cache.map(open).transpose().map_err(|e| usage(format!("{e:#}")))?;
+    let responses = match folder {
+        Some(folder) => {
+            let (files, found) = ResponseFiles::open(folder.clone(), Arc::clone(&shared_keys))
+                .map_err(|e| usage(format!("cannot use the folder {}: {e}", folder.display())))?;
+            ResponseStore::with_files(files, found)
+        }
+        None => ResponseStore::default(),
+    };
     let server = Arc::new(ServerState {
         models: Arc::new(models.with_any_name(any_name)),
-        responses: ResponseStore::default(),
+        responses,
         draining: AtomicBool::new(false),
-        metrics: Arc::new(Metrics::new()),
+        metrics,
         turns: Arc::default(),
-        keys: RwLock::new((keys.clone(), keys.count() as u64)),
+        keys: shared_keys,
         proxies,
         admission: Admission::new(limits.body),
         limits,
@@ -178,6 +201,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         pulls: Arc::new(Semaphore::new(1)),
         left_pulls: Arc::new(Semaphore::new(LEFT_PULLS)),
         slot_save_path,
+        disk_cache,
     });
     let router = match demo {
         Some(folder) => {
@@ -204,6 +228,10 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         () = reload_on_hangup(reread, &server, tls) => unreachable!("it never returns"),
     };
     drop(listener);
+    if let Some(cache) = &server.disk_cache {
+        let _ = tokio::time::timeout(drain, cache.written()).await;
+        let _ = tokio::time::timeout(drain, server.responses.written()).await;
+    }
     match shutdown {
         Shutdown::LoadFailed(error) => return Err(error),
         // A model that is still loading is abandoned.

@@ -1,6 +1,7 @@
 //! Responses of the Responses API that later requests can go on from or read.
 
 use super::auth::Tenant;
+use super::response_files::ResponseFiles;
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,10 @@ const ENTRY: usize = 512;
 
 /// The last responses. The oldest ones go when there are too many.
 #[derive(Clone, Default)]
-pub struct ResponseStore(Arc<Mutex<Entries>>);
+pub struct ResponseStore {
+    entries: Arc<Mutex<Entries>>,
+    files: Option<Arc<ResponseFiles>>,
+}
 
 #[derive(Default)]
 struct Entries {
@@ -23,6 +27,8 @@ struct Entries {
     bytes: usize,
     /// Bytes of each tenant that has any.
     of_tenant: HashMap<String, usize>,
+    /// Those that were removed since the files were.
+    removed: Vec<Key>,
 }
 
 /// A tenant's number and a response's id: nobody reads the responses of others.
@@ -39,7 +45,8 @@ pub struct StoredResponse {
 }
 
 impl StoredResponse {
-    fn bytes(&self) -> usize {
+    /// Returns the bytes that it takes.
+    pub fn bytes(&self) -> usize {
         self.response.len() + bytes(&self.messages) + ENTRY
     }
 
@@ -56,9 +63,33 @@ pub fn bytes(messages: &[Arc<str>]) -> usize {
 }
 
 impl ResponseStore {
+    /// Makes a store that also keeps its responses in files, with those that the files held.
+    pub fn with_files(
+        files: Arc<ResponseFiles>,
+        found: Vec<(Tenant, String, StoredResponse)>,
+    ) -> Self {
+        let store = Self { files: Some(files), ..Self::default() };
+        found.into_iter().for_each(|(tenant, id, stored)| store.keep(&tenant, &id, stored));
+        store
+    }
+
+    /// Waits until all files are written.
+    pub async fn written(&self) {
+        if let Some(files) = &self.files {
+            files.written().await;
+        }
+    }
+
     /// Stores a response. Older ones of the tenant, then of all tenants, make room for it. One that is
     /// larger than the limit is not stored.
     pub fn insert(&self, tenant: &Tenant, id: &str, stored: StoredResponse) {
+        if let Some(files) = self.files.as_ref().filter(|_| stored.bytes() <= TENANT_BYTES) {
+            files.write(tenant, id, stored.clone());
+        }
+        self.keep(tenant, id, stored);
+    }
+
+    fn keep(&self, tenant: &Tenant, id: &str, stored: StoredResponse) {
         let bytes = stored.bytes();
         if bytes > TENANT_BYTES {
             return;
@@ -76,6 +107,15 @@ impl ResponseStore {
         *entries.of_tenant.entry(key.0.clone()).or_default() += bytes;
         entries.order.push_back(key.clone());
         entries.by_id.insert(key, stored);
+        self.remove_files(std::mem::take(&mut entries.removed), Some(id));
+    }
+
+    /// Removes the files of responses, but not of the one that was just written.
+    fn remove_files(&self, removed: Vec<Key>, written: Option<&str>) {
+        let Some(files) = &self.files else { return };
+        for (tenant, id) in removed.into_iter().filter(|(_, id)| Some(&**id) != written) {
+            files.remove(&Tenant(tenant), &id);
+        }
     }
 
     /// Returns a response of a tenant.
@@ -85,11 +125,14 @@ impl ResponseStore {
 
     /// Removes a response of a tenant. Returns false if there is none.
     pub fn remove(&self, tenant: &Tenant, id: &str) -> bool {
-        self.lock().remove(&(tenant.0.to_string(), id.to_string()))
+        let mut entries = self.lock();
+        let known = entries.remove(&(tenant.0.to_string(), id.to_string()));
+        self.remove_files(std::mem::take(&mut entries.removed), None);
+        known
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,6 +148,7 @@ impl Entries {
     fn remove(&mut self, key: &Key) -> bool {
         let Some(stored) = self.by_id.remove(key) else { return false };
         self.order.retain(|other| other != key);
+        self.removed.push(key.clone());
         self.bytes -= stored.bytes();
         if let Some(used) = self.of_tenant.get_mut(&key.0) {
             *used -= stored.bytes();

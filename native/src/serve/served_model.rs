@@ -1,5 +1,6 @@
 //! The loaded model, as request handlers see it.
 
+use super::disk_cache::PromptFiles;
 use super::engine_thread::EngineHandle;
 use super::error::ApiError;
 use super::grammars::GrammarCompiler;
@@ -8,6 +9,8 @@ use crate::config::DryArgs;
 use crate::machine::Threads;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::weight_sizes;
+use ring::digest::{Context, SHA256};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use wrinklefree::cache::KvConfig;
@@ -59,6 +62,8 @@ pub struct ServedModel {
     pub kv: KvConfig,
     /// Rule that zeroes small activations.
     pub activation_sparsity: Sparsity,
+    /// Quantization of the inputs of its matrices.
+    pub activations: String,
     /// Layout of the ternary weights.
     pub layout: Layout,
     /// True if only shortlisted tokens get exact logits.
@@ -71,6 +76,8 @@ pub struct ServedModel {
     pub threads: Threads,
     /// Compiles the grammars of requests.
     pub grammars: Arc<GrammarCompiler>,
+    /// Its part of the prompt cache on disk, if there is one.
+    pub files: Option<PromptFiles>,
 }
 
 /// The parts of a model that an answer needs. It keeps no engine: a model can be unloaded while clients still
@@ -94,8 +101,8 @@ pub struct ModelSize {
     pub bytes: u64,
     /// Element type that most parameters have.
     pub quantization: String,
-    /// Hash of the norms, which tells models of the same shape apart.
-    pub fingerprint: u64,
+    /// Digest of norms and of some rows of all matrices, which tells models of the same shape apart.
+    pub fingerprint: String,
 }
 
 impl ModelSize {
@@ -116,14 +123,25 @@ impl ModelSize {
     }
 }
 
-/// Hashes the norms of a model (FNV-1a, the same on every machine).
-fn fingerprint(weights: &Weights) -> u64 {
-    let of_layers = weights.layers.iter().flat_map(weight_sizes::norms).flat_map(|(_, norm)| norm);
-    let values = of_layers.chain(weights.final_norm.iter());
-    let bytes = values.flat_map(|value| value.to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+/// Returns a digest of norms and of rows of all matrices, the same for every layout.
+fn fingerprint(weights: &Weights) -> String {
+    let mut digest = Context::new(&SHA256);
+    let mut add = |floats: &[f32]| {
+        let bytes: Vec<u8> = floats.iter().flat_map(|float| float.to_le_bytes()).collect();
+        digest.update(&bytes);
+    };
+    let norms = weights.layers.iter().flat_map(weight_sizes::norms).map(|(_, norm)| norm);
+    norms.chain([&weights.final_norm[..]]).for_each(&mut add);
+    let of_layers = weights.layers.iter().flat_map(weight_sizes::linears);
+    let matrices = of_layers.map(|(_, linear)| &linear.weight).chain([&weights.embedding]);
+    for matrix in matrices {
+        let (rows, mut row) = (matrix.rows(), vec![0.0; matrix.cols()]);
+        for index in [0, rows / 3, rows * 2 / 3, rows.saturating_sub(1)] {
+            matrix.row_f32(index, &mut row);
+            add(&row);
+        }
+    }
+    digest.finish().as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl ServedModel {
@@ -131,6 +149,21 @@ impl ServedModel {
     pub fn label(&self) -> ModelLabel {
         let (name, tokenizer) = (self.name.clone(), self.tokenizer.clone());
         ModelLabel { name, tokenizer, context: self.context }
+    }
+
+    /// Returns what decides the bytes of the prompt cache.
+    pub fn cache_identity(&self) -> Value {
+        json!({
+            "spec": self.spec,
+            "fingerprint": self.size.fingerprint,
+            "keys": self.kv.keys.name(),
+            "values": self.kv.values.name(),
+            "attention": self.kv.selection.to_string(),
+            "activations": self.activations,
+            "isa": self.isa,
+            "sparsity": self.activation_sparsity.to_string(),
+            "long_rope": self.long_rope,
+        })
     }
 
     /// Returns true if it has recurrent states, which the prefix cache keeps at few positions only.

@@ -106,6 +106,11 @@ pub struct SlotGuard {
 }
 
 impl SlotGuard {
+    /// Returns the text so far.
+    pub fn text(&self) -> &SlotText {
+        &self.text
+    }
+
     /// Adds a token to the text.
     pub fn push(&mut self, token: u32) {
         self.text.tokens.push(token);

@@ -1,5 +1,6 @@
 //! Builds the engine of a loaded model and starts its thread.
 
+use super::disk_cache::PromptFiles;
 use super::engine_thread::EngineHandle;
 use super::grammars::{GrammarCompiler, Tokens};
 use super::metrics::EngineMetrics;
@@ -15,8 +16,9 @@ use crate::config::{DryArgs, SamplingDefaults};
 use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
 use crate::models::fit::{KvFit, KvSize, MemoryNeed, NotEnoughMemory};
-use crate::models::{Loaded, rope_scaling, row_cost};
+use crate::models::{Loaded, rope_scaling, row_cost, weight_sizes};
 use anyhow::{Context, anyhow};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -25,7 +27,7 @@ use tokio::runtime::Handle;
 use wrinklefree::cache::{KvConfig, PAGE, StateShape};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::{Engine, EngineConfig};
-use wrinklefree::format::Spec;
+use wrinklefree::format::{Spec, Weights};
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::{Reasoning, Settings};
 use wrinklefree::text::{Tokenizer, describe_end_tokens};
@@ -180,6 +182,7 @@ impl EngineBuilder {
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let size = ModelSize::of(model.weights());
+        let activations = describe_activations(model.weights());
         let (layout, screened, mtp) = (model.layout(), model.is_screened(), model.mtp_cost());
         let memory = memory.map(|memory| memory.saturating_sub(size.bytes));
         let KvFit { context, pages, kv } = limits.kv_size(&spec, memory)?;
@@ -205,7 +208,7 @@ impl EngineBuilder {
             vocab: spec.vocab_size,
             eos: defaults.eos.clone(),
         });
-        let served = ServedModel {
+        let mut served = ServedModel {
             name,
             created: now(),
             engine,
@@ -228,14 +231,25 @@ impl EngineBuilder {
             layout,
             screened,
             context_shift,
+            activations,
             isa,
             threads,
             grammars,
             spec,
+            files: None,
         };
+        served.files = server.disk_cache.as_ref().map(|cache| PromptFiles::new(cache, &served));
         log_ready(&served, pages, sequences, radix_cache, time);
         Ok((served, thread, bytes))
     }
+}
+
+/// Returns the quantizations of the inputs of a model's matrices, each once.
+fn describe_activations(weights: &Weights) -> String {
+    let linears = weights.layers.iter().flat_map(weight_sizes::linears);
+    let names: BTreeSet<String> =
+        linears.map(|(_, linear)| format!("{:?}", linear.activations)).collect();
+    names.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the tokenizer of the model `name`. The server's settings of DRY are checked with it, so that they

@@ -3,6 +3,7 @@
 use super::admission::Admission;
 use super::auth::ApiKeys;
 use super::client::Client;
+use super::disk_cache::{DiskCache, SharedKeys};
 use super::error::ApiError;
 use super::metrics::Metrics;
 use super::registry::ModelRegistry;
@@ -12,7 +13,7 @@ use super::turns::ComputeTurns;
 use crate::config::TrustedProxy;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -28,7 +29,7 @@ pub struct ServerState {
     /// Passes of the engines.
     pub turns: Arc<ComputeTurns>,
     /// Accepted API keys, and the largest number that one had so far.
-    pub keys: RwLock<(ApiKeys, u64)>,
+    pub keys: SharedKeys,
     /// Proxies that name their clients.
     pub proxies: Vec<TrustedProxy>,
     /// Limits of a request.
@@ -45,6 +46,8 @@ pub struct ServerState {
     pub left_pulls: Arc<Semaphore>,
     /// Folder of saved slots; `None` if none are saved.
     pub slot_save_path: Option<PathBuf>,
+    /// The prompt cache on disk, if there is one.
+    pub disk_cache: Option<Arc<DiskCache>>,
 }
 
 /// Limits of a request.

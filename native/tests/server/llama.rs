@@ -374,19 +374,22 @@ fn slots_are_saved_and_restored() {
     error("/slots/0?action=restore", "none", 400, "cannot read");
     let bytes = std::fs::read(folder.path().join("fox.slot")).expect("a file");
     let mut other = bytes.clone();
-    let place = bytes.windows(12).position(|w| w == b"\"fingerprint").expect("a field") + 14;
-    other[place] = if other[place] == b'1' { b'2' } else { b'1' };
+    other[40] ^= 1;
     for (name, bytes, part) in [
         ("short", &bytes[..bytes.len() - 1], "damaged"),
-        ("head", &bytes[..10], "no saved slot"),
-        ("text", &b"hello"[..], "no saved slot"),
-        ("other", &other[..], "another model"),
+        ("head", &bytes[..10], "damaged"),
+        ("text", &b"hello"[..], "damaged"),
+        ("kind", &b"hello, hello"[..], "another kind"),
+        ("other", &other[..], "damaged"),
     ] {
         std::fs::write(folder.path().join(name), bytes).expect("written");
         error("/slots/0?action=restore", name, 400, part);
     }
     let closed = Server::start(&[]);
     closed.post("/slots/0?action=save", &file).is(501);
+    let floats = Server::start(&[&args[..], &["--kv-dtype", "f32"]].concat());
+    let refused = floats.post("/slots/0?action=restore", &file).is(400).json();
+    assert!(refused["error"]["message"].as_str().unwrap().contains("another model"), "{refused}");
 }
 
 /// A model with recurrent states continues after a restart where it was.
@@ -416,7 +419,7 @@ fn slots_of_a_hybrid_are_saved_and_restored() {
     let server = Server::start(&args);
     let restored = server.post("/slots/0?action=restore", &file).is(200).json();
     assert_eq!(restored["n_restored"], saved["n_saved"]);
-    assert_eq!(server.get("/slots").json()[0]["n_states"], 1);
+    assert!(server.get("/slots").json()[0]["n_states"].as_u64() > Some(1));
     let (content, cached, _) = chat(&server, &messages);
     assert_eq!((content, cached), (want, at_once));
     assert!(cached + 64 > prompt, "{cached} of {prompt}");

@@ -7,6 +7,7 @@ mod canary;
 #[path = "../common/mod.rs"]
 mod common;
 mod context;
+mod disk_cache;
 mod fields;
 #[path = "../../../tests/common/format.rs"]
 mod fixtures;

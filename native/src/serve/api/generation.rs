@@ -4,6 +4,8 @@ use super::validation::OutputValidator;
 use crate::cli::session;
 use crate::models::grammar;
 use crate::serve::client::Arrival;
+use crate::serve::disk_cache::PromptFiles;
+use crate::serve::engine_thread::WeakEngineHandle;
 use crate::serve::error::ApiError;
 use crate::serve::event::{RequestEvent, RequestTimes};
 use crate::serve::request_log::RequestRecord;
@@ -25,6 +27,8 @@ pub struct Generation {
     events: SelectAll<IndexedEvents>,
     /// Slot of each output.
     slots: Vec<SlotGuard>,
+    /// The prompt cache on disk, where the texts are kept at the end.
+    files: Option<(PromptFiles, WeakEngineHandle)>,
     /// Number of outputs.
     pub count: usize,
     /// Outputs per prompt.
@@ -153,6 +157,12 @@ impl Generation {
         let copy = || requests.iter().flat_map(|r| with_seeds(r, copies)).collect();
         let all: Vec<Request> = aside(copy);
         let count = all.len();
+        let files = model.files.clone().filter(|_| generates);
+        if let Some(files) = &files {
+            // Other prompts of a list are computed.
+            let loaded = files.load(&model.engine, &requests[0]);
+            timeout_at(arrival.deadline, loaded).await.map_err(|_| ApiError::timeout())?;
+        }
         let slots = all.iter().map(|request| model.slots.enter(None, request)).collect();
         let receivers = model.engine.submit(all, arrival).await;
         let receivers = receivers.map_err(|error| ApiError::queue(&error, prompt))?;
@@ -162,6 +172,7 @@ impl Generation {
         Ok(Self {
             events: select_all(events),
             slots,
+            files: files.map(|files| (files, model.engine.downgrade())),
             count,
             copies,
             finished: 0,
@@ -353,9 +364,14 @@ impl Generation {
     }
 }
 
-/// Logs one line at the end of a generation, also of one that its client has left.
+/// Keeps the texts on disk, and logs one line at the end of a generation, also of one that its client has left.
 impl Drop for Generation {
     fn drop(&mut self) {
+        if let Some((files, engine)) = &self.files
+            && let Some(engine) = engine.upgrade()
+        {
+            self.slots.iter().for_each(|slot| files.store(&engine, slot.text()));
+        }
         let Some(record) = &self.record else { return };
         let reason = match self.reason {
             // These cut the response off, and the client reads an error.

@@ -1,10 +1,10 @@
 //! `GET /slots` and `POST /slots/{id}`: saves and restores the prompt cache of a slot in a file.
 
-use crate::cli::atomic_file::Draft;
 use crate::serve::api::body::llama::SlotFields;
 use crate::serve::api::body::{JsonBody, parse};
 use crate::serve::api::status::ModelQuery;
 use crate::serve::auth::Tenant;
+use crate::serve::chunk_file::{ChunkReader, ChunkWriter, MAX_CHUNK, Magic};
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
 use crate::serve::slots::SlotText;
@@ -12,22 +12,19 @@ use crate::serve::state::ServerState;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Semaphore;
-use wrinklefree::cache::{KvPool, PAGE, SavedError, StateShape};
+use wrinklefree::cache::{KvPool, PAGE, SavedError, SavedPrefix, StateShape};
 use wrinklefree::engine::Engine;
 
 /// First bytes of a file.
-const MAGIC: &[u8; 8] = b"WFSLOT2\n";
-/// Maximum size of a file's header in bytes.
-const MAX_HEADER: usize = 64 << 20;
+const MAGIC: Magic = *b"WFSLOT2\n";
 /// Maximum length of a file's name in bytes.
 const MAX_NAME: usize = 255;
 /// Maximum number of files of one client, and of their bytes.
@@ -36,8 +33,7 @@ const MAX_BYTES: u64 = 8 << 30;
 /// Names that mean devices on Windows, whatever stands after a dot.
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "com", "lpt"];
 
-/// Header of a file, as JSON after [`MAGIC`] and its length (u32, little-endian). The pages and the recurrent
-/// states follow.
+/// The first chunk of a file, as JSON. The pages and the recurrent states follow.
 #[derive(Deserialize, Serialize)]
 struct Header {
     /// Properties of the model and of its cache that must be the same.
@@ -46,8 +42,8 @@ struct Header {
     tokens: Vec<u32>,
     /// Positions of a block of finished tokens.
     block: usize,
-    /// Digest of what follows, in base64.
-    sha256: String,
+    /// Positions after which recurrent states are kept.
+    states: Vec<usize>,
 }
 
 /// Lists the slots.
@@ -197,11 +193,9 @@ async fn save(
     let saved = model.engine.run(move |engine| engine.save_prefix((&salt, block), &all)).await;
     let saved = saved.ok_or_else(stopped)?;
     tokens.truncate(saved.positions);
-    let model = identity(model);
-    let written = move || {
-        let sha256 = digest(&saved.bytes);
-        write(&path, &Header { model, tokens, block, sha256 }, &saved.bytes)
-    };
+    let states = saved.states.clone();
+    let header = Header { model: model.cache_identity(), tokens, block, states };
+    let written = move || write(&path, &header, &saved.bytes);
     let (positions, bytes) = blocking(written).await?;
     Ok(Json(json!({
         "id_slot": slot,
@@ -215,19 +209,15 @@ async fn save(
 /// Writes a file. Returns its positions and its size in bytes.
 fn write(path: &FilePath, header: &Header, pages: &[u8]) -> anyhow::Result<(usize, u64)> {
     let json = serde_json::to_vec(header)?;
-    let length = u32::try_from(json.len())?.to_le_bytes();
     // The operator's folder exists, a key's may not.
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let size = MAGIC.len() + length.len() + json.len() + pages.len();
-    check_quota(path, size as u64)?;
-    let mut draft = Draft::new(path, true)?;
-    for part in [&MAGIC[..], &length, &json, pages] {
-        draft.write_all(part)?;
-    }
-    draft.keep()?;
-    Ok((header.tokens.len(), size as u64))
+    check_quota(path, (json.len() + pages.len()) as u64)?;
+    let mut file = ChunkWriter::new(path, MAGIC)?;
+    file.write(&json)?;
+    file.write_all(pages)?;
+    Ok((header.tokens.len(), file.keep()?))
 }
 
 async fn restore(
@@ -238,15 +228,16 @@ async fn restore(
 ) -> Result<Json<Value>, ApiError> {
     let started = Instant::now();
     let (own, shown) = (model.clone(), name.clone());
-    let (header, pages, read) = tokio::task::spawn_blocking(move || read(&path, &shown, &own))
+    let (header, bytes, read) = tokio::task::spawn_blocking(move || read(&path, &shown, &own))
         .await
         .map_err(ApiError::internal)??;
-    let Header { tokens, block, .. } = header;
+    let Header { tokens, block, states, .. } = header;
+    let saved = SavedPrefix { positions: tokens.len(), states, bytes };
     let salt = tenant.unsalted();
     let text = SlotText { tokens: tokens.clone(), salt: salt.clone(), block };
     let restored = model
         .engine
-        .run(move |engine| engine.restore_prefix((&salt, block), &tokens, &pages))
+        .run(move |engine| engine.restore_prefix((&salt, block), &tokens, &saved))
         .await;
     let positions = restored.ok_or_else(stopped)?.map_err(refused)?;
     model.slots.set_text(slot, text);
@@ -269,20 +260,21 @@ fn read(
     let unreadable = |error: io::Error| bad(format!("cannot read it: {error}"));
     let length = fs::metadata(path).map_err(unreadable)?.len();
     let pages = KvPool::bytes(&model.spec, model.context.div_ceil(PAGE), &model.kv);
-    let states = StateShape::of(&model.spec).map_or(0, |shape| shape.snapshot_bytes());
-    let most = pages + states + MAX_HEADER;
+    let state = StateShape::of(&model.spec).map_or(0, |shape| shape.snapshot_bytes());
+    let states = state.saturating_mul(model.kv.states.snapshots);
+    let most = pages.saturating_add(states).saturating_add(2 * MAX_CHUNK);
     if length > most as u64 {
         return Err(bad(format!("it has {length} bytes, more than a context of this model takes")));
     }
-    let bytes = fs::read(path).map_err(unreadable)?;
+    let damaged = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidData => bad(error.to_string()),
+        _ => unreadable(error),
+    };
     let invalid = || bad("it is no saved slot".into());
-    let rest = bytes.strip_prefix(MAGIC).ok_or_else(invalid)?;
-    let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(invalid)?;
-    let length = u32::from_le_bytes(*length) as usize;
-    let (json, pages) =
-        rest.split_at_checked(length).filter(|_| length <= MAX_HEADER).ok_or_else(invalid)?;
-    let header: Header = serde_json::from_slice(json).map_err(|_| invalid())?;
-    if header.model != identity(model) {
+    let mut file = ChunkReader::open(path, MAGIC).map_err(damaged)?;
+    let json = file.next().map_err(damaged)?.ok_or_else(invalid)?;
+    let header: Header = serde_json::from_slice(&json).map_err(|_| invalid())?;
+    if header.model != model.cache_identity() {
         return Err(bad(
             "it was saved by another model, or with other settings of the cache".into()
         ));
@@ -290,11 +282,8 @@ fn read(
     if header.tokens.iter().any(|&token| token as usize >= model.vocab) || header.block == 0 {
         return Err(invalid());
     }
-    if header.sha256 != digest(pages) {
-        return Err(bad("it is damaged: its digest is another one".into()));
-    }
-    let (pages, size) = (pages.to_vec(), bytes.len());
-    Ok((header, pages, size))
+    let bytes = file.rest().map_err(damaged)?;
+    Ok((header, bytes, length as usize))
 }
 
 async fn erase(
@@ -311,29 +300,6 @@ async fn erase(
         model.slots.set_text(slot, SlotText::default());
     }
     Ok(Json(json!({"id_slot": slot, "n_erased": count})))
-}
-
-/// Returns the properties that decide what the bytes of a page mean.
-fn identity(model: &ServedModel) -> Value {
-    let mut identity = json!({
-        "spec": model.spec,
-        "fingerprint": model.size.fingerprint,
-        "keys": model.kv.keys.name(),
-        "values": model.kv.values.name(),
-        "attention": model.kv.selection.to_string(),
-        "isa": model.isa,
-        "sparsity": model.activation_sparsity.to_string(),
-    });
-    // Models without LongRoPE keep the identity of older files.
-    if let Some(long) = model.long_rope {
-        identity["long_rope"] = long.into();
-    }
-    identity
-}
-
-/// Returns the SHA-256 of a file's pages and states in base64.
-fn digest(bytes: &[u8]) -> String {
-    BASE64_STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, bytes))
 }
 
 /// Runs work with files on a thread that may block.

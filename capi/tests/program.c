@@ -142,14 +142,28 @@ static void errors(wf_engine *engine) {
     float logit;
     refused(wf_open("no/such/file.gguf", NULL, &none), WF_STATUS_OPEN_FAILED, "no/such/file.gguf");
     CHECK(none == NULL);
-    refused(wf_open(NULL, "{\"thread\": 1}", &none), WF_STATUS_INVALID_ARGUMENT, "thread");
-    refused(wf_open(NULL, "nonsense", &none), WF_STATUS_INVALID_ARGUMENT, "options");
+    refused(wf_open(NULL, "{\"thread\": 1}", &none), WF_STATUS_INVALID_ARGUMENT,
+            "options: there is no field `thread`, only threads, pinned, context, max_sequences; "
+            "wrinklefree.h lists all options");
+    refused(wf_open(NULL, "{\"threads\": \"four\"}", &none), WF_STATUS_INVALID_ARGUMENT,
+            "options: threads: expected a whole number from 1, not \"four\"");
+    refused(wf_open(NULL, "{\"context\": 0}", &none), WF_STATUS_INVALID_ARGUMENT,
+            "options: context: expected a whole number from 1, not 0");
+    refused(wf_open(NULL, "{\"pinned\": 1}", &none), WF_STATUS_INVALID_ARGUMENT,
+            "options: pinned: expected true or false, not 1");
+    refused(wf_open(NULL, "nonsense", &none), WF_STATUS_INVALID_ARGUMENT,
+            "options: nonsense is not a JSON object ({\"name\": value})");
     refused(wf_open(NULL, NULL, NULL), WF_STATUS_INVALID_ARGUMENT, "engine is NULL");
     refused(wf_submit(NULL, PROMPT, NULL, &request), WF_STATUS_INVALID_ARGUMENT, "engine");
     refused(wf_submit(engine, NULL, NULL, &request), WF_STATUS_INVALID_ARGUMENT, "prompt");
     refused(wf_submit(engine, PROMPT, NULL, NULL), WF_STATUS_INVALID_ARGUMENT, "request");
     refused(wf_submit(engine, "\xff", NULL, &request), WF_STATUS_INVALID_ARGUMENT, "prompt");
-    refused(wf_submit(engine, PROMPT, "{\"top_q\": 1}", &request), WF_STATUS_INVALID_ARGUMENT, "top_q");
+    refused(wf_submit(engine, PROMPT, "{\"top_q\": 1}", &request), WF_STATUS_INVALID_ARGUMENT,
+            "options: there is no field `top_q`; wrinklefree.h lists all options");
+    refused(wf_submit(engine, PROMPT, "{\"top_k\": 3, \"temperature\": \"hot\"}", &request),
+            WF_STATUS_INVALID_ARGUMENT, "options: temperature: expected a number, not \"hot\"");
+    refused(wf_submit(engine, PROMPT, "{\"decode_mode\": \"fast\"}", &request),
+            WF_STATUS_INVALID_ARGUMENT, "options: decode_mode: expected one of auto, ar, greedy");
     refused(wf_submit(engine, PROMPT, "{\"top_p\": 2}", &request), WF_STATUS_INVALID_REQUEST, "top_p");
     refused(wf_submit(engine, PROMPT, "{\"max_tokens\": 0}", &request), WF_STATUS_INVALID_REQUEST,
             "max_tokens");
@@ -157,7 +171,12 @@ static void errors(wf_engine *engine) {
             "grammar");
     refused(wf_submit(engine, PROMPT, "{\"regex\": \"a\", \"grammar\": \"b\"}", &request),
             WF_STATUS_INVALID_ARGUMENT, "exclude");
-    refused(wf_submit_chat(engine, "{}", NULL, &request), WF_STATUS_INVALID_ARGUMENT, "messages");
+    refused(wf_submit_chat(engine, "{}", NULL, &request), WF_STATUS_INVALID_ARGUMENT,
+            "messages: {} is not an array of objects");
+    refused(wf_submit_chat(engine, "[{\"role\": 1}]", NULL, &request), WF_STATUS_INVALID_ARGUMENT,
+            "messages[0]: role: expected a text, not 1");
+    refused(wf_submit_chat(engine, "[{\"role\": \"user\"}]", NULL, &request),
+            WF_STATUS_INVALID_ARGUMENT, "messages[0]: missing field `content`");
     refused(wf_submit_tokens(engine, &unknown, 1, NULL, &request), WF_STATUS_INVALID_REQUEST,
             "vocabulary");
     refused(wf_submit_tokens(engine, NULL, 1, NULL, &request), WF_STATUS_INVALID_ARGUMENT, "tokens");

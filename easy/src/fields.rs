@@ -1,5 +1,9 @@
 //! Options and messages as JSON objects: what the C interface and the Python module read.
 
+mod kind;
+
+pub use kind::{FieldKind, read_object, shown};
+
 #[cfg(feature = "grammar")]
 use crate::models::grammar::Grammar;
 use crate::{GenerateOptions, Reasoning, Sampling, Settings};
@@ -9,7 +13,7 @@ use serde_json::{Map, Value};
 /// Fields of a request: those of this crate, sampling, decode settings and reasoning.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct RequestFields {
+pub(crate) struct RequestFields {
     max_tokens: Option<usize>,
     stop: Vec<String>,
     suffix: Option<String>,

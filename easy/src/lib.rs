@@ -33,7 +33,7 @@ struct Readme;
 mod builder;
 mod engine;
 mod error;
-mod fields;
+pub mod fields;
 pub mod machine;
 pub mod models;
 mod options;

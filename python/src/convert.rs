@@ -3,10 +3,8 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
+use wrinklefree_easy::fields::{self, FieldKind};
 use wrinklefree_easy::{Engine, Error, GenerateOptions, Message, Stream};
-
-/// Most characters of a value that an error shows.
-const SHOWN: usize = 60;
 
 /// A prompt: text, or token ids.
 pub enum Prompt {
@@ -77,9 +75,7 @@ fn id(given: &Bound<'_, PyAny>, place: impl FnOnce() -> String) -> PyResult<u32>
 
 /// Returns the representation of a value in an error.
 fn shown(value: &Bound<'_, PyAny>) -> String {
-    let text = value.repr().map_or_else(|_| "a value".into(), |text| text.to_string());
-    let cut: String = text.chars().take(SHOWN).collect();
-    if cut.len() < text.len() { cut + "…" } else { cut }
+    value.repr().map_or_else(|_| "a value".into(), |text| fields::shown(&text.to_string()))
 }
 
 /// Reads the options of a request. Besides the forms of JSON, `stop` may be one text, and
@@ -121,47 +117,29 @@ fn read(options: &Bound<'_, PyDict>) -> PyResult<GenerateOptions> {
 
 /// Returns an error that says what an option takes, if its value is wrong by itself.
 fn wrong_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Option<PyErr> {
-    let py = name.py();
-    let read_alone = |value: &Bound<'_, PyAny>| {
-        let alone = PyDict::new(py);
-        alone.set_item(name, value)?;
-        read(&alone)
-    };
-    let error = read_alone(value).err()?.value(py).to_string();
-    if error.contains("there is no field") {
+    let alone = PyDict::new(name.py());
+    alone.set_item(name, value).ok()?;
+    read(&alone).err()?;
+    let Some(kind) = FieldKind::of::<GenerateOptions>(&name.to_string()) else {
         let message = format!("there is no option {name}: help(Engine.generate) lists them");
         return Some(PyValueError::new_err(message));
-    }
-    if let Some(variant) = error.find("unknown variant") {
-        return Some(PyValueError::new_err(format!("{name}: {}", &error[variant..])));
-    }
-    let accepts = |value: Bound<'_, PyAny>| read_alone(&value).is_ok();
-    let list = PyList::empty(py).into_any();
-    let dictionary = PyDict::new(py).into_any();
-    let expected = if accepts(PyFloat::new(py, 0.5).into_any()) {
-        "a number"
-    } else if accepts(PyInt::new(py, 1).into_any()) {
-        "a whole number in range"
-    } else if accepts(PyBool::new(py, true).to_owned().into_any()) {
-        "True or False"
-    } else if accepts(list) {
-        if name.to_string() == "stop" {
-            "a text or texts"
-        } else {
-            "pairs of a token id and a number"
-        }
-    } else if accepts(dictionary) {
-        "a dictionary"
-    } else {
-        "a text"
+    };
+    let expected = match kind {
+        FieldKind::Boolean => "True or False".into(),
+        FieldKind::Texts => "a text or texts".into(),
+        FieldKind::Object => "a dictionary".into(),
+        ref other => other.to_string(),
     };
     let message = format!("{name}: expected {expected}, not {}", shown(value));
     let number = value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>();
-    let takes_numbers = ["a number", "a whole number in range"].contains(&expected);
-    Some(match number && takes_numbers && !value.is_instance_of::<PyBool>() {
-        true => PyValueError::new_err(message),
-        false => PyTypeError::new_err(message),
-    })
+    let right_type = match kind {
+        FieldKind::Number | FieldKind::WholeNumber { .. } => {
+            number && !value.is_instance_of::<PyBool>()
+        }
+        FieldKind::OneOf(_) => value.is_instance_of::<PyString>(),
+        _ => false,
+    };
+    Some(if right_type { PyValueError::new_err(message) } else { PyTypeError::new_err(message) })
 }
 
 /// Reads a conversation: a sequence of dictionaries with `role` and `content`.

@@ -1,7 +1,8 @@
 """Compares directories of `wf-run convert --to hf` with what `transformers` computes: python hf.py WF_RUN
 
 Logits of golden models and of the model inside the program must agree. That model's chat template,
-tokenizer and greedy answers must be equal too.
+tokenizer and greedy answers must be equal too. Settings of generation must survive the way through packed
+files and GGUF and back, and `generate()` must accept them before and after it.
 """
 
 import json
@@ -25,6 +26,14 @@ MODELS = [
     GOLDEN / "qwen3-groups/q2_0.gguf", GOLDEN / "qwen35-flat-bf16", GOLDEN / "qwen35-gguf-bf16-tied-mtp/model.gguf",
 ]
 LEAST, LEAST_ROUNDED = 0.9999, 0.99
+# GGUF has no type for rows of these lengths, or no key for the scaling of RoPE.
+NO_GGUF = {"bitnet-packed", "llama-bitlinear", "qwen2-yarn"}
+# What a directory states: nothing, temperature 0, and sampling.
+SETTINGS = [
+    {}, {"do_sample": False},
+    {"do_sample": True, "temperature": 0.625, "top_p": 0.875, "top_k": 20, "repetition_penalty": 1.25},
+]
+SAMPLING = {"do_sample", "temperature", "top_p", "top_k", "repetition_penalty"}
 PROMPTS = ["Tell me a story about a fox named Pip.", "What is two and three?", "Hello!"]
 
 
@@ -65,12 +74,39 @@ def answers(wf_run, model, path):
         print(f"  {prompt!r}: {len(told)} equal tokens")
 
 
+def convert(wf_run, form, source, out):
+    subprocess.run([wf_run, "convert", "--to", form, source, out], check=True, stderr=subprocess.DEVNULL)
+
+
+def settings(wf_run, path, folder, forms):
+    """Generates with each directory's own settings, before and after a trip through each form of file."""
+    file = path / "generation_config.json"
+    stated = json.loads(file.read_text()) if file.exists() else {}
+    others = {key: value for key, value in stated.items() if key not in SAMPLING}
+    for i, want in enumerate(SETTINGS):
+        file.write_text(json.dumps({**others, **want}))
+        generate(path)
+        for form in forms:
+            packed, back = folder / f"{i}-{form}", folder / f"{i}-{form}-back"
+            convert(wf_run, form, path, packed)
+            convert(wf_run, "hf", packed, back)
+            config = json.loads((back / "generation_config.json").read_text())
+            found = {key: value for key, value in config.items() if key in SAMPLING}
+            assert found == want, f"{form}: {want} became {found}"
+            generate(back)
+
+
+def generate(path):
+    tokens = load(path).generate(torch.tensor([[1, 5, 9]]), max_new_tokens=4)
+    assert tokens.shape[1] > 3, f"{path} generates nothing"
+
+
 def main(wf_run):
     wrong = []
     for source in MODELS:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model"
-            subprocess.run([wf_run, "convert", "--to", "hf", source, path], check=True, stderr=subprocess.DEVNULL)
+            convert(wf_run, "hf", source, path)
             model = load(path)
             found = logits(wf_run, model, path, Path(folder))
             name = source.relative_to(ROOT)
@@ -79,8 +115,9 @@ def main(wf_run):
                 wrong.append(str(name))
             if source == EMBEDDED:
                 answers(wf_run, model, path)
+            settings(wf_run, path, Path(folder), ["packed"] if source.name in NO_GGUF else ["packed", "gguf"])
     assert not wrong, wrong
-    print(f"{len(MODELS)} directories are read as here")
+    print(f"{len(MODELS)} directories are read as here, and generate with their own settings")
 
 
 main(*sys.argv[1:])

@@ -261,7 +261,7 @@ fn text_files() {
 fn sampling_defaults_are_read_as_by_transformers() {
     for (json, temperature, top_k) in [
         (r#"{"temperature": 0.6, "top_k": -1}"#, None, Some(0)),
-        (r#"{"do_sample": false, "temperature": 5.0}"#, None, None),
+        (r#"{"do_sample": false, "temperature": 5.0}"#, Some(0.0), None),
         (r#"{"do_sample": true}"#, Some(1.0), None),
         (r#"{"do_sample": true, "temperature": 0.6, "top_k": 50}"#, Some(0.6), Some(50)),
     ] {

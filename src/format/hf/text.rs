@@ -135,8 +135,11 @@ pub(super) fn generation(files: &[File], config: &Config) -> Result<GenerationDe
     Ok(GenerationDefaults {
         bos: ids(&g.bos_token_id, &config.bos_token_id).first().copied(),
         eos: ids(&g.eos_token_id, &config.eos_token_id),
-        // As in `transformers`: without `do_sample` the temperature has no effect.
-        temperature: g.do_sample.unwrap_or(false).then(|| g.temperature.unwrap_or(1.0)),
+        // As in `transformers`: without `do_sample` the temperature has no effect. A directory cannot
+        // have the temperature 0, which `false` stands for.
+        temperature: g
+            .do_sample
+            .map(|sample| if sample { g.temperature.unwrap_or(1.0) } else { 0.0 }),
         top_p: g.top_p,
         top_k: g.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
         repetition_penalty: g.repetition_penalty,

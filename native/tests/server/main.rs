@@ -23,6 +23,7 @@ mod outputs;
 mod puppet;
 mod reasoning;
 mod serve;
+mod silence;
 mod stop_tokens;
 mod structured;
 mod templates;

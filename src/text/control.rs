@@ -6,6 +6,7 @@
 //! tokens of the template alone. Then the characters come back, and the texts between these tokens are
 //! encoded without a search for control tokens.
 
+use super::generated::known;
 use super::token_bytes::CALL_MARKS;
 use super::{RenderOptions, TextError, Tokenizer};
 use daachorse::{DoubleArrayAhoCorasick, DoubleArrayAhoCorasickBuilder};
@@ -22,18 +23,20 @@ use tokenizers::tokenizer::{
 /// A rendered prompt. Control tokens that come from messages are text in it.
 #[derive(Clone)]
 pub struct Prompt {
-    text: String,
+    pub(super) text: String,
     /// Control tokens with their places; `None`: all in the text.
-    control: Option<(Vec<PlacedToken>, Arc<ControlTokens>)>,
+    pub(super) places: Option<Vec<PlacedToken>>,
+    /// The control tokens of the model.
+    pub(super) control: Option<Arc<ControlTokens>>,
 }
 
 /// The place of a control token in a text, and its id.
-type PlacedToken = (Range<usize>, u32);
+pub(super) type PlacedToken = (Range<usize>, u32);
 
 impl Prompt {
     /// A prompt in which the text of a control token is that token.
-    pub(super) fn plain(text: String) -> Self {
-        Self { text, control: None }
+    pub(super) fn plain(text: String, control: Option<Arc<ControlTokens>>) -> Self {
+        Self { text, places: None, control }
     }
 
     /// The rendered text.
@@ -50,7 +53,7 @@ impl Prompt {
     pub fn truncated(mut self, end: usize) -> Self {
         assert!(self.text.is_char_boundary(end), "{end} is no place between characters");
         self.text.truncate(end);
-        if let Some((places, _)) = &mut self.control {
+        if let Some(places) = &mut self.places {
             places.retain(|(place, _)| place.end <= end);
         }
         self
@@ -61,9 +64,9 @@ impl Prompt {
     /// # Errors
     /// When the tokenizer fails.
     pub fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, TextError> {
-        match &self.control {
-            None => tokenizer.encode(&self.text, false),
-            Some((places, control)) => control.encode(&self.text, places),
+        match (&self.places, &self.control) {
+            (Some(places), Some(control)) => control.encode(&self.text, &known(places, &[])),
+            _ => tokenizer.encode(&self.text, false),
         }
     }
 
@@ -109,6 +112,8 @@ pub(super) struct ControlTokens {
     longest: usize,
     /// Ids that no text may have.
     refused: HashSet<u32>,
+    /// Ids of all tokens that the tokenizer finds before it reads a text.
+    added: HashSet<u32>,
     /// True if the tokenizer also finds control tokens in normalized texts.
     normalizes: bool,
 }
@@ -191,8 +196,8 @@ impl ControlTokens {
         let patterns = (0u32..).zip(&tokens).map(|(at, token)| (token.text.as_str(), at));
         let search = DoubleArrayAhoCorasickBuilder::new().build_with_values(patterns).ok();
         let longest = tokens.iter().map(|token| token.text.len()).max().unwrap_or(0);
-        let tokenizer = tokenizer.clone();
-        Self { tokenizer, search, tokens, starts, ends, longest, refused, normalizes }
+        let (tokenizer, added) = (tokenizer.clone(), added.into_keys().collect());
+        Self { tokenizer, search, tokens, starts, ends, longest, refused, added, normalizes }
     }
 
     /// Marks the control tokens in the texts of a conversation. Returns the marks, or `None` if there are
@@ -273,15 +278,29 @@ impl ControlTokens {
             done = end;
         }
         marks.restore(&rendered[done..], &mut text);
-        Prompt { text, control: Some((control, self.clone())) }
+        Prompt { text, places: Some(control), control: Some(self.clone()) }
     }
 
-    /// Encodes a text in which the control tokens are known. All else is text.
-    fn encode(&self, text: &str, control: &[(Range<usize>, u32)]) -> Result<Vec<u32>, TextError> {
+    /// Finds the control tokens of a text in which all of them are tokens.
+    pub(super) fn locate(self: &Arc<Self>, text: &str) -> Vec<PlacedToken> {
+        self.prompt(text, &Marks(Vec::new())).places.unwrap_or_default()
+    }
+
+    /// Returns true for a token that the tokenizer finds before it reads a text.
+    pub(super) fn is_added(&self, id: u32) -> bool {
+        self.added.contains(&id)
+    }
+
+    /// Encodes a text in which the tokens of some places are known. All else is text.
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        known: &[(Range<usize>, &[u32])],
+    ) -> Result<Vec<u32>, TextError> {
         let bad = |e: tokenizers::Error| TextError::Encode(e.to_string());
         let hf = self.tokenizer.hf();
         let mut pieces = PreTokenizedString::from(text);
-        pieces.split(|_, whole| Ok(cut(&whole, control))).map_err(bad)?;
+        pieces.split(|_, whole| Ok(cut(&whole, known))).map_err(bad)?;
         if let Some(normalizer) = hf.get_normalizer() {
             pieces.normalize(|piece| normalizer.normalize(piece)).map_err(bad)?;
         }
@@ -300,7 +319,7 @@ impl ControlTokens {
             Ok(tokens.collect::<Result<Vec<_>, _>>()?.concat())
         };
         pieces.tokenize(encode).map_err(bad)?;
-        let encoding = pieces.into_encoding(None, 0, OffsetType::Byte).map_err(bad)?;
+        let encoding = pieces.into_encoding(None, 0, OffsetType::None).map_err(bad)?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -314,19 +333,20 @@ impl ControlTokens {
     }
 }
 
-/// Cuts a text at its control tokens.
-fn cut(whole: &NormalizedString, control: &[(Range<usize>, u32)]) -> Vec<Split> {
+/// Cuts a text at the places whose tokens are known.
+fn cut(whole: &NormalizedString, known: &[(Range<usize>, &[u32])]) -> Vec<Split> {
     let piece = |range: Range<usize>| {
         whole.slice(tokenizers::tokenizer::normalizer::Range::Original(range))
     };
     let mut out = Vec::new();
     let mut done = 0;
-    for (range, id) in control {
+    for (range, ids) in known {
         out.extend(piece(done..range.start).map(Split::from));
         if let Some(token) = piece(range.clone()) {
-            let text = token.get().to_owned();
-            let length = text.len();
-            out.push(Split::from((token, Some(vec![Token::new(*id, text, (0, length))]))));
+            let length = token.get().len();
+            // Nobody reads the texts and places of the tokens.
+            let tokens = ids.iter().map(|&id| Token::new(id, String::new(), (0, length)));
+            out.push(Split::from((token, Some(tokens.collect()))));
         }
         done = range.end;
     }

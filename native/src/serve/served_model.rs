@@ -2,6 +2,7 @@
 
 use super::engine_thread::EngineHandle;
 use super::error::ApiError;
+use super::exact_history::ExactHistory;
 use super::grammars::GrammarCompiler;
 use super::slots::Slots;
 use crate::config::DryArgs;
@@ -71,6 +72,8 @@ pub struct ServedModel {
     pub threads: Threads,
     /// Compiles the grammars of requests.
     pub grammars: Arc<GrammarCompiler>,
+    /// Tokens of its last answers; `None` if prompts are always tokenized anew.
+    pub history: Option<Arc<ExactHistory>>,
 }
 
 /// The parts of a model that an answer needs. It keeps no engine: a model can be unloaded while clients still

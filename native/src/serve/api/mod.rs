@@ -13,6 +13,7 @@ mod embeddings;
 mod error_formats;
 mod examples;
 mod generation;
+mod history;
 mod infill;
 mod llama;
 mod loading;

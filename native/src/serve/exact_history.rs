@@ -14,7 +14,7 @@ use wrinklefree::text::{GeneratedAnswer, LocatedPrompt, Tokenizer};
 /// Most bytes of the answers of a model, and of those of one tenant.
 const BYTES: usize = 32 << 20;
 const TENANT_BYTES: usize = 8 << 20;
-/// Memory of an answer besides its tokens.
+/// Memory of an answer without its tokens.
 const ENTRY: usize = 256;
 
 /// The last answers of a model. Those that no prompt has shown for the longest time go when there are too

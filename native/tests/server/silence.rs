@@ -81,7 +81,7 @@ fn listen(stream: TcpStream, sign: &str, sent: Instant) -> Option<String> {
 }
 
 /// Sends a stream to each API while another answer blocks them.
-fn all_hear_signs(server: &Server, model: &str, starts: Option<&str>) {
+fn all_hear_signs(server: &Server, model: &str, starts: Option<&'static str>) {
     let blocker = block(server);
     let sent = Instant::now();
     let listeners: Vec<_> = requests(model)

@@ -6,6 +6,7 @@
 //! tokens of the template alone. Then the characters come back, and the texts between these tokens are
 //! encoded without a search for control tokens.
 
+use super::generated::known;
 use super::token_bytes::CALL_MARKS;
 use super::{RenderOptions, TextError, Tokenizer};
 use daachorse::{DoubleArrayAhoCorasick, DoubleArrayAhoCorasickBuilder};
@@ -22,9 +23,11 @@ use tokenizers::tokenizer::{
 /// A rendered prompt. Control tokens that come from messages are text in it.
 #[derive(Clone)]
 pub struct Prompt {
-    text: String,
+    pub(super) text: String,
     /// Tells control tokens of the template from those of messages; `None`: all in the text are tokens.
     marked: Option<Arc<MarkedText>>,
+    /// The control tokens of the model.
+    pub(super) control: Option<Arc<ControlTokens>>,
 }
 
 /// A rendered text in which marks stand for the first characters of messages' control tokens. Its tokens are
@@ -32,16 +35,15 @@ pub struct Prompt {
 struct MarkedText {
     rendered: String,
     marks: Marks,
-    control: Arc<ControlTokens>,
 }
 
 /// The place of a control token in a text, and its id.
-type PlacedToken = (Range<usize>, u32);
+pub(super) type PlacedToken = (Range<usize>, u32);
 
 impl Prompt {
     /// A prompt in which the text of a control token is that token.
-    pub(super) fn plain(text: String) -> Self {
-        Self { text, marked: None }
+    pub(super) fn plain(text: String, control: Option<Arc<ControlTokens>>) -> Self {
+        Self { text, marked: None, control }
     }
 
     /// The rendered text.
@@ -61,15 +63,23 @@ impl Prompt {
         self
     }
 
+    /// Returns the places of the template's control tokens; `None`: all in the text are tokens.
+    pub(super) fn places(&self) -> Option<Vec<PlacedToken>> {
+        let (marked, control) = (self.marked.as_ref()?, self.control.as_ref()?);
+        let mut places = control.template_tokens(&marked.rendered, &marked.marks);
+        places.retain(|(place, _)| place.end <= self.text.len());
+        Some(places)
+    }
+
     /// Encodes the prompt, without the tokens that a tokenizer adds around texts.
     ///
     /// # Errors
     /// When the tokenizer fails.
     pub fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, TextError> {
-        let Some(marked) = &self.marked else { return tokenizer.encode(&self.text, false) };
-        let mut places = marked.control.template_tokens(&marked.rendered, &marked.marks);
-        places.retain(|(place, _)| place.end <= self.text.len());
-        marked.control.encode(&self.text, &places)
+        match (self.places(), &self.control) {
+            (Some(places), Some(control)) => control.encode(&self.text, &known(&places, &[])),
+            _ => tokenizer.encode(&self.text, false),
+        }
     }
 
     /// Number of the prompt's first tokens, of `tokens` in total, that the next turn begins with. `bare` is
@@ -114,6 +124,8 @@ pub(super) struct ControlTokens {
     longest: usize,
     /// Ids that no text may have.
     refused: HashSet<u32>,
+    /// Ids of all tokens that the tokenizer finds before it reads a text.
+    added: HashSet<u32>,
     /// True if the tokenizer also finds control tokens in normalized texts.
     normalizes: bool,
 }
@@ -196,8 +208,8 @@ impl ControlTokens {
         let patterns = (0u32..).zip(&tokens).map(|(at, token)| (token.text.as_str(), at));
         let search = DoubleArrayAhoCorasickBuilder::new().build_with_values(patterns).ok();
         let longest = tokens.iter().map(|token| token.text.len()).max().unwrap_or(0);
-        let tokenizer = tokenizer.clone();
-        Self { tokenizer, search, tokens, starts, ends, longest, refused, normalizes }
+        let (tokenizer, added) = (tokenizer.clone(), added.into_keys().collect());
+        Self { tokenizer, search, tokens, starts, ends, longest, refused, added, normalizes }
     }
 
     /// Marks the control tokens in the texts of a conversation. Returns the marks, or `None` if there are
@@ -269,10 +281,8 @@ impl ControlTokens {
     pub(super) fn prompt(self: &Arc<Self>, rendered: String, marks: Marks) -> Prompt {
         let mut text = String::with_capacity(rendered.len());
         marks.restore(&rendered, &mut text);
-        Prompt {
-            text,
-            marked: Some(Arc::new(MarkedText { rendered, marks, control: self.clone() })),
-        }
+        let marked = Some(Arc::new(MarkedText { rendered, marks }));
+        Prompt { text, marked, control: Some(self.clone()) }
     }
 
     /// Finds the control tokens of the template, with their places in the restored text.
@@ -293,12 +303,26 @@ impl ControlTokens {
         control
     }
 
-    /// Encodes a text in which the control tokens are known. All else is text.
-    fn encode(&self, text: &str, control: &[(Range<usize>, u32)]) -> Result<Vec<u32>, TextError> {
+    /// Finds the control tokens of a text in which all of them are tokens.
+    pub(super) fn locate(&self, text: &str) -> Vec<PlacedToken> {
+        self.template_tokens(text, &Marks(Vec::new()))
+    }
+
+    /// Returns true for a token that the tokenizer finds before it reads a text.
+    pub(super) fn is_added(&self, id: u32) -> bool {
+        self.added.contains(&id)
+    }
+
+    /// Encodes a text in which the tokens of some places are known. All else is text.
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        known: &[(Range<usize>, &[u32])],
+    ) -> Result<Vec<u32>, TextError> {
         let bad = |e: tokenizers::Error| TextError::Encode(e.to_string());
         let hf = self.tokenizer.hf();
         let mut pieces = PreTokenizedString::from(text);
-        pieces.split(|_, whole| Ok(cut(&whole, control))).map_err(bad)?;
+        pieces.split(|_, whole| Ok(cut(&whole, known))).map_err(bad)?;
         if let Some(normalizer) = hf.get_normalizer() {
             pieces.normalize(|piece| normalizer.normalize(piece)).map_err(bad)?;
         }
@@ -317,7 +341,7 @@ impl ControlTokens {
             Ok(tokens.collect::<Result<Vec<_>, _>>()?.concat())
         };
         pieces.tokenize(encode).map_err(bad)?;
-        let encoding = pieces.into_encoding(None, 0, OffsetType::Byte).map_err(bad)?;
+        let encoding = pieces.into_encoding(None, 0, OffsetType::None).map_err(bad)?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -331,19 +355,20 @@ impl ControlTokens {
     }
 }
 
-/// Cuts a text at its control tokens.
-fn cut(whole: &NormalizedString, control: &[(Range<usize>, u32)]) -> Vec<Split> {
+/// Cuts a text at the places whose tokens are known.
+fn cut(whole: &NormalizedString, known: &[(Range<usize>, &[u32])]) -> Vec<Split> {
     let piece = |range: Range<usize>| {
         whole.slice(tokenizers::tokenizer::normalizer::Range::Original(range))
     };
     let mut out = Vec::new();
     let mut done = 0;
-    for (range, id) in control {
+    for (range, ids) in known {
         out.extend(piece(done..range.start).map(Split::from));
         if let Some(token) = piece(range.clone()) {
-            let text = token.get().to_owned();
-            let length = text.len();
-            out.push(Split::from((token, Some(vec![Token::new(*id, text, (0, length))]))));
+            let length = token.get().len();
+            // Nobody reads the texts and places of the tokens.
+            let tokens = ids.iter().map(|&id| Token::new(id, String::new(), (0, length)));
+            out.push(Split::from((token, Some(tokens.collect()))));
         }
         done = range.end;
     }

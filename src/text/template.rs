@@ -193,7 +193,8 @@ impl ChatTemplate {
             let rendered = self.render_kept(&messages, &options)?;
             return Ok(control.prompt(rendered, marks));
         }
-        self.render_kept(&messages, &options).map(Prompt::plain)
+        let text = self.render_kept(&messages, &options)?;
+        Ok(Prompt::plain(text, self.control.clone()))
     }
 
     /// Renders the prompt with the reasoning of earlier answers, if the options ask for it.

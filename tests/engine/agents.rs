@@ -238,12 +238,15 @@ fn a_second_chat_has_the_system_text() {
     }
 }
 
-/// Eight agents in turn, with one system text and with one each.
+/// Eight agents in turn, with one system text and with one each, and with a template that drops or keeps
+/// thinking: at most so many percent are computed.
 #[test]
 fn agents_in_turn_keep_their_states() {
-    for (systems, states) in [(1, 20), (8, 20)] {
-        let mut server = Server::new(states);
-        let agent = |i: u64| Agent::new(i % systems, 1000, i);
+    for (systems, keeps_thinking, most) in
+        [(1, false, 16), (8, false, 16), (1, true, 10), (8, true, 10)]
+    {
+        let mut server = Server::new(20);
+        let agent = |i: u64| Agent { keeps_thinking, ..Agent::new(i % systems, 1000, i) };
         let mut agents: Vec<Agent> = (0..8).map(agent).collect();
         for question in 0..3 {
             agents.iter_mut().for_each(|agent| _ = agent.ask(&mut server));
@@ -257,9 +260,11 @@ fn agents_in_turn_keep_their_states() {
         }
         let Tally { all, computed, new } = server.tally;
         let requests = 8 * (3 * 7 - 1);
-        println!("{systems} systems, {states} states: {:?}", server.tally);
-        assert!(computed <= new + requests * PAGE, "{systems} systems: {:?}", server.tally);
-        assert!(computed * 100 <= all * 16, "{systems} systems: {:?}", server.tally);
+        let text =
+            format!("{systems} systems, keeps thinking: {keeps_thinking}: {:?}", server.tally);
+        println!("{text}");
+        assert!(computed <= new + requests * PAGE, "{text}");
+        assert!(computed * 100 <= all * most, "{text}");
     }
 }
 

@@ -248,6 +248,7 @@ fn engine_limits(scheduler: &SchedulerArgs, kv: &KvArgs) -> EngineLimits {
         rows: MAX_BATCH_TOKENS,
         token_time: Duration::from_millis(scheduler.target_token_ms),
         radix_cache: scheduler.enable_radix_cache,
+        exact_history: scheduler.exact_history,
     }
 }
 

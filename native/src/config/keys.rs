@@ -4,7 +4,7 @@
 use super::{Bytes, DryArgs, Host, KeepAlive, LogFormat, Origin, TrustedProxy};
 use crate::cli::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
 use crate::cli::client::PORT;
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use clap::{ArgAction, Args, Command};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -352,6 +352,13 @@ pub struct SchedulerArgs {
     /// token, and not for a whole batch. A larger number computes prompts faster. 0: no limit.
     #[arg(long, hide_short_help = true, value_name = "MS", default_value = "250")]
     pub target_token_ms: u64,
+    /// Keep the tokens of answers in histories
+    ///
+    /// Where a conversation shows an answer of this server, it gets the tokens that were generated, so that
+    /// the KV cache is reused. With `off` the tokenizer chooses them anew, and may choose others.
+    #[arg(long, hide_short_help = true, value_name = "on|off", action = ArgAction::Set,
+        default_value = "on", value_parser = BoolishValueParser::new())]
+    pub exact_history: bool,
     /// Do not reuse the KV cache of equal prefixes
     ///
     /// By default, prompts that begin alike share what was computed for their beginning.

@@ -19,6 +19,7 @@ mod engine_thread;
 mod error;
 mod event;
 mod event_batcher;
+mod exact_history;
 mod fair;
 mod grammars;
 mod half_close;

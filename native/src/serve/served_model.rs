@@ -3,6 +3,7 @@
 use super::disk_cache::PromptFiles;
 use super::engine_thread::EngineHandle;
 use super::error::ApiError;
+use super::exact_history::ExactHistory;
 use super::grammars::GrammarCompiler;
 use super::slots::Slots;
 use crate::config::DryArgs;
@@ -78,6 +79,8 @@ pub struct ServedModel {
     pub grammars: Arc<GrammarCompiler>,
     /// Its part of the prompt cache on disk, if there is one.
     pub files: Option<PromptFiles>,
+    /// Tokens of its last answers; `None` if prompts are always tokenized anew.
+    pub history: Option<Arc<ExactHistory>>,
 }
 
 /// The parts of a model that an answer needs. It keeps no engine: a model can be unloaded while clients still

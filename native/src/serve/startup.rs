@@ -56,6 +56,8 @@ pub struct EngineLimits {
     pub token_time: Duration,
     /// Share cached prefixes between prompts.
     pub radix_cache: bool,
+    /// Give answers in prompts the tokens that were generated.
+    pub exact_history: bool,
 }
 
 /// Bytes that a model needs in addition to its weights to be loaded: a short KV cache and buffers.
@@ -235,6 +237,8 @@ impl EngineBuilder {
             isa,
             threads,
             grammars,
+            // Without a prefix cache, no tokens are better than others.
+            history: (radix_cache && limits.exact_history).then(Arc::default),
             spec,
             files: None,
         };

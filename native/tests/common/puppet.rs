@@ -72,20 +72,38 @@ pub fn write(folder: &Path, pieces: &[String], template: &str) {
     let size = vocab.len().next_multiple_of(32);
     vocab.extend((vocab.len()..size).map(|id| (format!("<unused{id}>"), id)));
     let (embedding, head) = matrices(&script, size);
-    save(folder, model(size, end, &embedding, &head), tokenizer(&vocab, &added), template);
+    // The line breaks after the thinking are one token.
+    let lines = spelled("\n\n");
+    let pair = if vocab.contains_key(&lines) { vec![lines] } else { Vec::new() };
+    let model = model(size, end, &embedding, &head);
+    save(folder, model, tokenizer(&vocab, &added, &pair), template);
 }
 
 /// Writes a hybrid model with random weights and a token per byte, which says lower-case letters. A text
 /// has one tokenization, so what a client sends back has the tokens that were generated.
 pub fn write_hybrid(folder: &Path, template: &str) {
-    const SIZE: usize = 288;
+    hybrid_with(folder, template, &[]);
+}
+
+/// Writes the same model with tokens of two letters, which it never says. So what a client sends back has
+/// other tokens than those that were generated.
+pub fn write_speller(folder: &Path, template: &str) {
+    let letters = || (b'a'..=b'z').map(char::from);
+    let pairs: Vec<String> =
+        letters().flat_map(|a| letters().map(move |b| format!("{a}{b}"))).collect();
+    hybrid_with(folder, template, &pairs);
+}
+
+fn hybrid_with(folder: &Path, template: &str, pairs: &[String]) {
     let letters = letters();
     let mut vocab: BTreeMap<String, usize> =
         letters.iter().enumerate().map(|(id, letter)| (letter.to_string(), id)).collect();
     let added: Vec<(&str, usize)> = MARKERS.into_iter().zip(256..).collect();
     vocab.extend(added.iter().map(|(marker, id)| (marker.to_string(), *id)));
-    vocab.extend((vocab.len()..SIZE).map(|id| (format!("<unused{id}>"), id)));
-    save(folder, hybrid(SIZE, vocab[END]), tokenizer(&vocab, &added), template);
+    vocab.extend(pairs.iter().cloned().zip(vocab.len()..));
+    let size = (vocab.len() + 1).next_multiple_of(32);
+    vocab.extend((vocab.len()..size).map(|id| (format!("<unused{id}>"), id)));
+    save(folder, hybrid(size, vocab[END]), tokenizer(&vocab, &added, pairs), template);
 }
 
 fn save(folder: &Path, model: Hf, tokenizer: Value, template: &str) {
@@ -250,13 +268,15 @@ fn model(size: usize, end: usize, embedding: &[f32], head: &[f32]) -> Hf {
     hf
 }
 
-fn tokenizer(vocab: &BTreeMap<String, usize>, added: &[(&str, usize)]) -> Value {
+/// Returns a tokenizer that merges these pairs of letters.
+fn tokenizer(vocab: &BTreeMap<String, usize>, added: &[(&str, usize)], pairs: &[String]) -> Value {
     let split = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
         "use_regex": true});
-    // The line breaks after the thinking are one token.
-    let line = letters()[usize::from(b'\n')];
-    let pair = vocab.contains_key(&format!("{line}{line}"));
-    let merges: Vec<String> = pair.then(|| format!("{line} {line}")).into_iter().collect();
+    let merge = |pair: &String| {
+        let (first, second) = pair.split_at(pair.chars().next().map_or(0, char::len_utf8));
+        format!("{first} {second}")
+    };
+    let merges: Vec<String> = pairs.iter().map(merge).collect();
     let added: Vec<Value> = added
         .iter()
         .map(|(name, id)| {

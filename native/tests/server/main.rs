@@ -27,6 +27,7 @@ mod puppet;
 mod reasoning;
 mod security;
 mod serve;
+mod silence;
 mod stop_tokens;
 mod structured;
 mod templates;

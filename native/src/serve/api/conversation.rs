@@ -2,12 +2,14 @@
 
 use super::body::{Body, GenerationOptions, only_one};
 use super::generation::{Generation, aside};
+use super::history::{self, AnswerRecorder, KnownAnswers, MessageRecorder};
 use super::template_messages::{Ending, TemplateMessages};
 use super::tools::{self, CallFormat, OutputParser, Tools};
 use super::validation::OutputValidator;
 use crate::models::chat_prompt::{self, Inputs};
 use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
+use crate::serve::exact_history::TenantHistory;
 use crate::serve::grammars::{CallableTools, RequestedGrammar};
 use crate::serve::served_model::ServedModel;
 use serde_json::Value;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use wrinklefree::chat::{AnswerScope, SharedPrefixes};
 use wrinklefree::engine::Request;
 use wrinklefree::settings::{OutputReasoning, Reasoning, ReasoningError};
-use wrinklefree::text::{ChatTemplate, Prompt, ReasoningMarkers, StopScope};
+use wrinklefree::text::{ChatTemplate, Prompt, ReasoningMarkers, StopScope, TextError};
 
 /// Changes messages; `None` if there is nothing to change.
 type Repair = fn(&[Value]) -> Option<Vec<Value>>;
@@ -80,12 +82,24 @@ pub struct OutputRequest {
     pub reasoning: bool,
 }
 
+/// A conversation as the model reads it.
+struct RenderedConversation<'a> {
+    prompt: Prompt,
+    readable: Readable<'a>,
+    /// What the model has written of it.
+    known: KnownAnswers,
+}
+
 /// A conversation that is tokenized and waits for its grammar and the engine.
 pub struct PreparedConversation {
     field: &'static str,
     request: Request,
     grammar: Option<RequestedGrammar>,
     reasoning: OutputReasoning,
+    /// Tokens of the prompt that this server generated.
+    generated: usize,
+    /// Remembers the answer.
+    recorder: Option<AnswerRecorder>,
     /// Parser of each output.
     pub parser: OutputParser,
 }
@@ -106,7 +120,7 @@ impl PreparedConversation {
         arrival: Arrival,
         count: usize,
     ) -> Result<Generation, ApiError> {
-        let Self { field, mut request, grammar, reasoning, parser } = self;
+        let Self { field, mut request, grammar, reasoning, generated, recorder, parser } = self;
         let (mut answer, mut left_out) = (None, Vec::new());
         if let Some(requested) = &grammar {
             let ready = model.grammars.compile(requested, &arrival).await?;
@@ -121,6 +135,7 @@ impl PreparedConversation {
         request.sampling.constraint = only_one(allowed, form.map_err(reasoning_error)?)?;
         let requests = [request];
         let started = Generation::start(model, arrival, &requests, count, field).await?;
+        let started = started.with_history(generated, recorder);
         Ok(started.with_reasoning(reasoning.parser()).with_validator(validator))
     }
 }
@@ -137,8 +152,17 @@ impl Conversation {
         options: &GenerationOptions,
         logprobs: Option<usize>,
     ) -> Result<PreparedConversation, ApiError> {
-        let (prompt, readable) = self.render_readable(model)?;
-        let tokens = self.encode(model, &prompt)?;
+        let salt = options.salt(&body.tenant)?;
+        let history = model.history.as_ref();
+        let history = history.map(|history| TenantHistory::new(history, &body.tenant, &salt));
+        let generated = history.as_ref().and_then(|own| self.as_generated(own));
+        let given = self.render_known(model, history.as_ref())?;
+        // What a client changed of an answer matters where the template shows it.
+        let restored =
+            generated.as_ref().and_then(|all| all.render_known(model, history.as_ref()).ok());
+        let restored = restored.filter(|restored| restored.known.count() > given.known.count());
+        let RenderedConversation { prompt, readable, known } = restored.unwrap_or(given);
+        let tokens = known.encode(&prompt, &model.tokenizer).map_err(|e| self.not_encoded(&e))?;
         let request = options.request(model, &body.tenant, tokens, logprobs)?;
         let prefixes = self.prefixes(model, &readable, (&prompt, &request.tokens));
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
@@ -155,7 +179,40 @@ impl Conversation {
         let SharedPrefixes { stable: stable_prefix, message_ends } = prefixes;
         let request = Request { stable_prefix, message_ends, stop_scope, ..request };
         let grammar = self.output_grammar(format)?;
-        Ok(PreparedConversation { field: self.field, request, grammar, reasoning, parser })
+        let generated = known.count();
+        let message = history.filter(|_| self.ending == Ending::NewMessage).map(|own| {
+            let spelled = OutputParser::new(reasoning.parser(), self.tools.spelling_parser(format));
+            MessageRecorder {
+                before: history::last_key(&own, &self.messages),
+                parser: parser.clone(),
+                spelled,
+                in_json: format.json().is_some(),
+            }
+        });
+        let place = known.place(request.eos.clone());
+        let tokenizer = model.tokenizer.clone();
+        let recorder = place.map(|place| AnswerRecorder { place, message, tokenizer });
+        let field = self.field;
+        Ok(PreparedConversation { field, request, grammar, reasoning, generated, recorder, parser })
+    }
+
+    /// Returns the conversation with what the model wrote and the client does not send; `None` if that is
+    /// nothing.
+    fn as_generated(&self, history: &TenantHistory) -> Option<Self> {
+        let messages = history::as_generated(history, &self.messages)?;
+        Some(Self { messages, ..self.clone() })
+    }
+
+    /// Renders the prompt, and finds answers in it.
+    fn render_known(
+        &self,
+        model: &ServedModel,
+        history: Option<&TenantHistory>,
+    ) -> Result<RenderedConversation<'_>, ApiError> {
+        let (prompt, readable) = self.render_readable(model)?;
+        self.check_length(model, &prompt)?;
+        let known = KnownAnswers::find(history, &prompt, &model.tokenizer);
+        Ok(RenderedConversation { prompt, readable, known })
     }
 
     /// Renders the prompt with the model's chat template.
@@ -270,12 +327,17 @@ impl Conversation {
     /// # Errors
     /// If the conversation cannot be rendered or is longer than the context.
     pub fn tokens(&self, model: &ServedModel) -> Result<Vec<u32>, ApiError> {
-        self.encode(model, &self.render(model)?)
+        let prompt = self.render(model)?;
+        self.check_length(model, &prompt)?;
+        prompt.encode(&model.tokenizer).map_err(|e| self.not_encoded(&e))
     }
 
-    fn encode(&self, model: &ServedModel, prompt: &Prompt) -> Result<Vec<u32>, ApiError> {
-        model.check_length(prompt.text(), model.context, self.field)?;
-        prompt.encode(&model.tokenizer).map_err(|e| ApiError::bad(self.field, e.to_string()))
+    fn check_length(&self, model: &ServedModel, prompt: &Prompt) -> Result<(), ApiError> {
+        model.check_length(prompt.text(), model.context, self.field)
+    }
+
+    fn not_encoded(&self, error: &TextError) -> ApiError {
+        ApiError::bad(self.field, error.to_string())
     }
 
     /// Inputs of the template next to the messages.

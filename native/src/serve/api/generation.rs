@@ -1,5 +1,6 @@
 //! Runs the engine's requests of one API request and collects their outputs.
 
+use super::history::AnswerRecorder;
 use super::validation::OutputValidator;
 use crate::cli::session;
 use crate::models::grammar;
@@ -47,6 +48,10 @@ pub struct Generation {
     pub passes: usize,
     /// Prompt tokens found in the prefix cache.
     pub cached: usize,
+    /// Tokens of the prompt that were generated for earlier answers.
+    pub history: usize,
+    /// Remembers the outputs, and their tokens so far.
+    recorder: Option<(AnswerRecorder, Vec<Vec<u32>>)>,
     /// Parser of each output's reasoning; empty if outputs have none.
     reasoning: Vec<ReasoningParser>,
     /// Tokens of reasoning so far.
@@ -107,6 +112,9 @@ struct CompletionDetails {
 struct PromptDetails {
     /// Prompt tokens found in the prefix cache.
     cached_tokens: usize,
+    /// Prompt tokens that this server generated and the history shows.
+    #[serde(skip_serializing_if = "is_zero")]
+    history_tokens: usize,
 }
 
 /// The `timings` field of responses, an extension.
@@ -182,6 +190,8 @@ impl Generation {
             times: RequestTimes::default(),
             passes: 0,
             cached: 0,
+            history: 0,
+            recorder: None,
             reasoning: Vec::new(),
             reasoning_tokens: 0,
             validator: None,
@@ -204,6 +214,13 @@ impl Generation {
     /// Returns the slot of each output.
     pub fn slot_ids(&self) -> Vec<usize> {
         self.slots.iter().map(|slot| slot.id).collect()
+    }
+
+    /// Counts the tokens of the prompt that were generated, and remembers the outputs for later prompts.
+    pub fn with_history(mut self, generated: usize, recorder: Option<AnswerRecorder>) -> Self {
+        self.history = generated;
+        self.recorder = recorder.map(|recorder| (recorder, vec![Vec::new(); self.count]));
+        self
     }
 
     /// Validates each output when it is complete.
@@ -267,6 +284,9 @@ impl Generation {
             EventKind::Token { text, sampled } => {
                 self.tokens += 1;
                 self.slots[index].push(sampled.token);
+                if let Some((_, outputs)) = &mut self.recorder {
+                    outputs[index].push(sampled.token);
+                }
                 if let Some(parser) = self.reasoning.get_mut(index) {
                     let reasoned = parser.reasons();
                     parser.push(text);
@@ -276,6 +296,9 @@ impl Generation {
             &EventKind::Finished { reason, passes, cached, .. } => {
                 self.finished += 1;
                 self.reason = Some(reason);
+                if let Some((recorder, outputs)) = &mut self.recorder {
+                    recorder.remember(&std::mem::take(&mut outputs[index]));
+                }
                 self.times.first_token = self.times.first_token.max(times.first_token);
                 self.times.decode = self.times.decode.max(times.decode);
                 self.passes = self.passes.max(passes);
@@ -323,7 +346,8 @@ impl Generation {
     pub fn usage(&self) -> Usage {
         let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.tokens);
         let total_tokens = prompt_tokens + completion_tokens;
-        let prompt_tokens_details = PromptDetails { cached_tokens: self.cached };
+        let prompt_tokens_details =
+            PromptDetails { cached_tokens: self.cached, history_tokens: self.history };
         let reasoning_tokens = self.reasoning_tokens;
         Usage {
             prompt_tokens,
@@ -407,6 +431,10 @@ fn with_seeds(request: &Request, n: usize) -> impl Iterator<Item = Request> {
         request.sampling.seed = request.sampling.seed.wrapping_add(index as u64);
         request
     })
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Returns OpenAI's name for a finish reason.

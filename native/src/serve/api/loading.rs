@@ -1,6 +1,7 @@
 //! Streams signs of life to requests that wait: for their model, their turn or their grammar.
 
 use super::body::{BodyCheck, JsonBody, WaitingStream};
+use super::llama;
 use super::messages::error_body;
 use super::ollama::{self, Shape};
 use super::stream::KEEP_ALIVE;
@@ -28,6 +29,8 @@ pub enum SignFormat {
     Responses,
     /// Anthropic's API.
     Anthropic,
+    /// llama-server's API.
+    Llama,
     /// Ollama's API: lines of JSON.
     Ollama(Shape),
 }
@@ -126,7 +129,7 @@ impl SignFormat {
     fn content_type(self) -> &'static str {
         match self {
             Self::Ollama(_) => "application/x-ndjson",
-            Self::Completions | Self::Responses | Self::Anthropic => "text/event-stream",
+            _ => "text/event-stream",
         }
     }
 
@@ -149,6 +152,7 @@ impl SignFormat {
                 });
                 format!("event: error\ndata: {event}\n\n")
             }
+            Self::Llama => format!("data: {}\n\n", llama::error_body(error)),
             Self::Anthropic => format!("event: error\ndata: {}\n\n", error_body(error)),
             Self::Ollama(_) => format!("{}\n", ollama::error_body(error)),
         }

@@ -13,6 +13,7 @@ mod embeddings;
 mod error_formats;
 mod examples;
 mod generation;
+mod history;
 mod infill;
 mod llama;
 mod loading;
@@ -34,11 +35,8 @@ mod validation;
 use super::state::ServerState;
 use super::{auth, ignored, log, page};
 use axum::Router;
-use axum::extract::State;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post};
-use body::JsonBody;
-use loading::SignFormat;
 use std::sync::Arc;
 use std::time::Duration;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -49,40 +47,14 @@ pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Returns the router of all endpoints.
 pub fn router(server: &Arc<ServerState>) -> Router {
     let with_key = Router::new()
-        .route(
-            "/v1/chat/completions",
-            post(|body: JsonBody| {
-                loading::answer(body, chat::chat, chat::check, SignFormat::Completions)
-            }),
-        )
-        .route(
-            "/v1/completions",
-            post(|body: JsonBody| {
-                loading::answer(
-                    body,
-                    completions::completions,
-                    completions::check,
-                    SignFormat::Completions,
-                )
-            }),
-        )
+        .route("/v1/chat/completions", post(chat::chat))
+        .route("/v1/completions", post(completions::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
-        .route(
-            "/v1/responses",
-            post(|state: State<Arc<ServerState>>, body: JsonBody| {
-                let handler = |body| responses::responses(state, body);
-                loading::answer(body, handler, responses::check, SignFormat::Responses)
-            }),
-        )
+        .route("/v1/responses", post(responses::responses))
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
         .route("/v1/responses/{id}", get(responses::stored))
         .route("/v1/responses/{id}", delete(responses::delete))
-        .route(
-            "/v1/messages",
-            post(|body: JsonBody| {
-                loading::answer(body, messages::messages, messages::check, SignFormat::Anthropic)
-            }),
-        )
+        .route("/v1/messages", post(messages::messages))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(models::models))
         .route("/v1/models/{*id}", get(models::model))

@@ -6,6 +6,7 @@ use super::body::chat::{BODY, ChatFields, ChatToolFields, EndingFields};
 use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
 use super::conversation::{Conversation, OutputRequest};
 use super::generation::aside;
+use super::loading::{self, SignFormat};
 use super::stream::{self, Envelope};
 use super::validation::attach;
 use crate::serve::error::ApiError;
@@ -21,16 +22,16 @@ static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::new(BODY, &
 
 /// Continues a conversation.
 pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
-    respond(body, false).await
+    loading::answer(body, |body| respond(body, false), check, SignFormat::Completions).await
 }
 
 /// Continues a conversation. The first chunk of a stream has no text, as llama-server's.
 pub async fn llama_chat(body: JsonBody) -> Result<Response, ApiError> {
-    respond(body, true).await
+    loading::answer(body, |body| respond(body, true), check, SignFormat::Completions).await
 }
 
 /// Checks all of a body that can be checked without the model.
-pub fn check(body: &Body) -> Result<(), ApiError> {
+fn check(body: &Body) -> Result<(), ApiError> {
     let options: GenerationOptions = parse(body)?;
     FIELDS.check(body)?;
     options.stream_usage()?;

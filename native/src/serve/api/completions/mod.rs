@@ -8,6 +8,7 @@ use super::body::{
 };
 use super::generation::{RequestOutput, aside};
 use super::infill::Hole;
+use super::loading::{self, SignFormat};
 use super::plain_text::PlainText;
 use super::stream::{self, Envelope};
 use super::validation::attach;
@@ -41,7 +42,7 @@ struct Prepared {
 }
 
 /// Checks all of a body that can be checked without the model.
-pub fn check(body: &Body) -> Result<(), ApiError> {
+fn check(body: &Body) -> Result<(), ApiError> {
     let (options, completion): (GenerationOptions, CompletionFields) = (parse(body)?, parse(body)?);
     FIELDS.check(body)?;
     parse::<OutputFormatFields>(body)?.grammar()?;
@@ -101,6 +102,10 @@ fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
 
 /// Continues texts.
 pub async fn completions(body: JsonBody) -> Result<Response, ApiError> {
+    loading::answer(body, respond, check, SignFormat::Completions).await
+}
+
+async fn respond(body: JsonBody) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
     let (own, arrival) = (model.clone(), body.arrival());
     let prepared = body.prepare(move |body| prepare(body, &own)).await?;

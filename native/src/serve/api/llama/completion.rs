@@ -7,6 +7,7 @@ use crate::serve::api::body::llama::{
 use crate::serve::api::body::{Body, JsonBody, KnownFields, OutputFormatFields, parse};
 use crate::serve::api::generation::aside;
 use crate::serve::api::infill::Hole;
+use crate::serve::api::loading::{self, SignFormat};
 use crate::serve::api::plain_text::PlainText;
 use crate::serve::api::stream;
 use crate::serve::error::ApiError;
@@ -27,6 +28,11 @@ static INFILL: LazyLock<KnownFields> = LazyLock::new(|| known_fields(llama::INFI
 
 /// Continues texts.
 pub async fn completion(body: JsonBody) -> Result<Response, ApiError> {
+    let check = |body: &Body| LlamaFields::parse(body, &COMPLETION).map(drop);
+    loading::answer(body, complete, check, SignFormat::Llama).await
+}
+
+async fn complete(body: JsonBody) -> Result<Response, ApiError> {
     respond(body, &COMPLETION, |body, model, fields| {
         let options = fields.options(model)?;
         let output = fields.output(&options)?;
@@ -41,6 +47,11 @@ pub async fn completion(body: JsonBody) -> Result<Response, ApiError> {
 
 /// Fills a hole between two texts.
 pub async fn infill(body: JsonBody) -> Result<Response, ApiError> {
+    let check = |body: &Body| LlamaFields::parse(body, &INFILL).map(drop);
+    loading::answer(body, fill, check, SignFormat::Llama).await
+}
+
+async fn fill(body: JsonBody) -> Result<Response, ApiError> {
     respond(body, &INFILL, |body, model, fields| {
         let options = fields.options(model)?;
         let output = fields.output(&options)?;

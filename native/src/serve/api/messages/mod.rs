@@ -17,6 +17,7 @@ use super::body::{
 };
 use super::conversation::Conversation;
 use super::generation::aside;
+use super::loading::{self, SignFormat};
 use super::stream;
 use super::template_messages::Ending;
 use super::validation::attach;
@@ -54,7 +55,7 @@ fn conversation(body: &Body) -> Result<Conversation, ApiError> {
 }
 
 /// Checks all of a body that can be checked without the model.
-pub fn check(body: &Body) -> Result<(), ApiError> {
+fn check(body: &Body) -> Result<(), ApiError> {
     let (options, _): (GenerationOptions, AnthropicLimits) = (parse(body)?, parse(body)?);
     FIELDS.check(body)?;
     options.require_plain_output()?;
@@ -63,6 +64,10 @@ pub fn check(body: &Body) -> Result<(), ApiError> {
 
 /// Continues a conversation.
 pub async fn messages(body: JsonBody) -> Result<Response, ApiError> {
+    loading::answer(body, respond, check, SignFormat::Anthropic).await
+}
+
+async fn respond(body: JsonBody) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
     let own = model.clone();
     let arrival = body.arrival();

@@ -10,6 +10,7 @@ use super::body::responses::{
 use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
 use super::conversation::Conversation;
 use super::generation::aside;
+use super::loading::{self, SignFormat};
 use super::stream;
 use super::template_messages::Ending;
 use super::validation::attach;
@@ -79,7 +80,7 @@ fn conversation(
 }
 
 /// Checks all of a body that can be checked without the model.
-pub fn check(body: &Body) -> Result<(), ApiError> {
+fn check(body: &Body) -> Result<(), ApiError> {
     let options: GenerationOptions = parse(body)?;
     FIELDS.check(body)?;
     options.require_plain_output()?;
@@ -110,6 +111,11 @@ pub async fn responses(
     State(server): State<Arc<ServerState>>,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
+    let respond = |body| respond(server, body);
+    loading::answer(body, respond, check, SignFormat::Responses).await
+}
+
+async fn respond(server: Arc<ServerState>, body: JsonBody) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
     let own = model.clone();
     let arrival = body.arrival();

@@ -163,6 +163,13 @@ impl Tools {
         }
     }
 
+    /// Returns the same parser, but arguments in XML are texts, as the model spells them.
+    pub fn spelling_parser(&self, format: CallFormat) -> CallParser {
+        let texts = json!({"additionalProperties": {"type": "string"}});
+        let spelled = |tool: &Tool| Tool { parameters: texts.clone(), ..tool.clone() };
+        Self { list: self.list.iter().map(spelled).collect(), ..self.clone() }.parser(format)
+    }
+
     /// Returns the tools in the format of OpenAI's API and chat templates. They stay in the prompt where
     /// calls are not allowed, so that it begins as those of other turns.
     pub fn definitions(&self) -> Vec<Value> {

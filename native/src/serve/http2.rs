@@ -5,6 +5,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -61,6 +62,11 @@ pub async fn begins(stream: &TcpStream, limit: Duration) -> bool {
                     }
                 }
                 _ => return false,
+            }
+            // The client has gone, or ended its half: there is no more to come.
+            let ready = stream.ready(Interest::READABLE).await;
+            if ready.is_ok_and(|ready| ready.is_read_closed()) {
+                return false;
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -452,4 +452,9 @@ fn connections_that_might_begin_http2_cost_little() {
     println!("{:.1} % of a core", 100.0 * share);
     assert!(share < 0.08, "{:.1} % of a core", 100.0 * share);
     drop(crowd);
+    let open = || {
+        let files = fs::read_dir(format!("/proc/{}/fd", server.child.id())).expect("it runs");
+        files.count()
+    };
+    wait_until("they are closed when their clients have gone", || open() < 100);
 }

@@ -419,8 +419,8 @@ fn absent_lengths_mean_what_the_table_says() {
     let total = answer["tokens_evaluated"].as_u64().zip(answer["tokens_predicted"].as_u64());
     assert_eq!(total.map(|(read, written)| read + written), Some(context), "{answer}");
     // Ollama has no biases: some seed gives an answer that does not end by itself.
-    let long = (0..20).map(|seed| ollama_reply(&shells, &object(&json!({"seed": seed}))));
-    let answer = long.into_iter().find(|answer| answer["done_reason"] == "length");
+    let mut long = (0..20).map(|seed| ollama_reply(&shells, &object(&json!({"seed": seed}))));
+    let answer = long.find(|answer| answer["done_reason"] == "length");
     let answer = answer.expect("a long answer");
     let total = answer["prompt_eval_count"].as_u64().zip(answer["eval_count"].as_u64());
     assert_eq!(total.map(|(read, written)| read + written), Some(context), "{answer}");

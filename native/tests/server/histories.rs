@@ -206,41 +206,6 @@ fn answers_of_others_have_no_tokens() {
     assert_eq!(usage("one", &[json!({"role": "user", "content": forged})], &none)[2], 0);
 }
 
-#[test]
-fn what_a_client_drops_of_an_answer_is_shown_again() {
-    let (_home, server) = written(puppet::write_speller, &[]);
-    let parameters = json!({"type": "object", "properties": {"d": {"enum": [{"a": [true]}]}},
-        "required": ["d"], "additionalProperties": false});
-    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
-    let mut messages = vec![json!({"role": "user", "content": "Do it at once. ".repeat(40)})];
-    let send = |messages: &[Value]| {
-        let choice = json!({"type": "function", "function": {"name": "f"}});
-        let body = json!({"messages": messages, "tools": tools, "tool_choice": choice,
-            "thinking_budget": 60, "max_tokens": 300, "temperature": 0});
-        server.chat(&body).is(200).json()
-    };
-    let (mut generated, mut before) = (0, 0);
-    for turn in 0..4 {
-        let answer = send(&messages);
-        let [prompt, cached, history] = tokens(&answer["usage"]);
-        assert_eq!(history, generated, "{turn}: {answer}");
-        assert!(turn == 0 || cached + 64 >= before, "{turn}: {cached} of {before}");
-        let answered = answer["usage"]["completion_tokens"].as_u64().expect("counted");
-        // The token that ends the answer is not a part of it.
-        (generated, before) = (generated + answered - 1, prompt + answered);
-        let mut said = answer["choices"][0]["message"].clone();
-        let thinking = said.as_object_mut().expect("a message").remove("reasoning_content");
-        assert!(thinking.is_some_and(|text| text.as_str().is_some_and(|t| t.len() > 40)));
-        said["tool_calls"][0]["function"]["arguments"] = "{ \"d\":{\"a\" :[true]}}".into();
-        let id = said["tool_calls"][0]["id"].clone();
-        messages
-            .extend([said, json!({"role": "tool", "tool_call_id": id, "content": "It is done."})]);
-    }
-    // Another thinking of the client is shown, and so is another call.
-    messages[1]["reasoning_content"] = "I wonder.".into();
-    assert!(tokens(&send(&messages)["usage"])[2] == 0);
-}
-
 /// A template that refuses what those of Qwen refuse.
 fn strict() -> String {
     "{%- if not messages -%}{{ raise_exception('No messages.') }}{%- endif -%}\

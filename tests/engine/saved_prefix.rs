@@ -1,7 +1,8 @@
 //! Saved prompt caches: restored pages give the text that computed ones give.
 
 use wrinklefree::cache::{
-    KvConfig, KvPool, KvType, Namespace, PAGE, PageSelection, SaltHash, SavedError, StateLimits,
+    KvConfig, KvPool, KvType, Namespace, PAGE, PageSelection, SaltHash, SavedError, SavedPrefix,
+    StateLimits,
 };
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step};
 use wrinklefree::format::Spec;

@@ -136,7 +136,7 @@ fn fingerprint(weights: &Weights) -> String {
     let norms = weights.layers.iter().flat_map(weight_sizes::norms).map(|(_, norm)| norm);
     norms.chain([&weights.final_norm[..]]).for_each(&mut add);
     let of_layers = weights.layers.iter().flat_map(weight_sizes::linears);
-    let matrices = of_layers.map(|(_, linear)| &linear.weight).chain([&weights.embedding]);
+    let matrices = of_layers.map(|(_, linear)| &linear.weight).chain([&weights.embed]);
     for matrix in matrices {
         let (rows, mut row) = (matrix.rows(), vec![0.0; matrix.cols()]);
         for index in [0, rows / 3, rows * 2 / 3, rows.saturating_sub(1)] {

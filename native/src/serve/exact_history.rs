@@ -34,7 +34,7 @@ enum Place {
     Messages(u64),
 }
 
-/// What is remembered of an answer.
+/// An answer that is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Remembered {
     Tokens(Arc<[u32]>),

@@ -65,7 +65,7 @@ use crate::config::{Host, Origin, TrustedProxy};
 use admission::Admission;
 use anyhow::Context;
 use connection::ConnectionHandler;
-use disk_cache::DiskCache;
+use disk_cache::{DiskCache, SharedKeys};
 use listener::Listener;
 use metrics::Metrics;
 use registry::{LoadCommand, Loader, ModelRegistry};
@@ -175,19 +175,8 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         ModelRegistry::new(sources, catalog, on_demand, builder.limits.waiting);
     let (shared_keys, metrics) =
         (Arc::new(RwLock::new((keys.clone(), keys.count() as u64))), Arc::new(Metrics::new()));
-    let open = |(folder, limit): (PathBuf, u64)| {
-        DiskCache::open(&folder, limit, Arc::clone(&shared_keys), Arc::clone(&metrics))
-    };
-    let folder = disk_cache.as_ref().map(|(folder, _)| folder.join("responses"));
-    let disk_cache = disk_cache.map(open).transpose().map_err(|e| usage(format!("{e:#}")))?;
-    let responses = match folder {
-        Some(folder) => {
-            let (files, found) = ResponseFiles::open(folder.clone(), Arc::clone(&shared_keys))
-                .map_err(|e| usage(format!("cannot use the folder {}: {e}", folder.display())))?;
-            ResponseStore::with_files(files, found)
-        }
-        None => ResponseStore::default(),
-    };
+    let (disk_cache, responses) = open_disk_cache(disk_cache, &shared_keys, &metrics)
+        .map_err(|error| usage(format!("{error:#}")))?;
     let server = Arc::new(ServerState {
         models: Arc::new(models.with_any_name(any_name)),
         responses,
@@ -243,6 +232,20 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         Shutdown::Drained | Shutdown::Aborted => {}
     }
     Ok(())
+}
+
+/// Opens the prompt cache on disk, if there is one, and the responses that its folder holds.
+fn open_disk_cache(
+    place: Option<(PathBuf, u64)>,
+    keys: &SharedKeys,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<(Option<Arc<DiskCache>>, ResponseStore)> {
+    let Some((folder, limit)) = place else { return Ok((None, ResponseStore::default())) };
+    let cache = DiskCache::open(&folder, limit, Arc::clone(keys), Arc::clone(metrics))?;
+    let folder = folder.join("responses");
+    let (files, found) = ResponseFiles::open(folder.clone(), Arc::clone(keys))
+        .with_context(|| format!("cannot use the folder {}", folder.display()))?;
+    Ok((Some(cache), ResponseStore::with_files(files, found)))
 }
 
 /// Listens on the addresses of a host. Returns the sockets and the address of the first one. Others may

@@ -18,17 +18,22 @@ fn server(folder: &Path, args: &[&str]) -> Server {
 
 /// Returns the value of a metric.
 fn metric(server: &Server, name: &str) -> u64 {
-    let text = server.get("/metrics").is(200).body;
+    metric_for(server, "", name)
+}
+
+/// Returns the value of a metric, asked with these headers.
+fn metric_for(server: &Server, headers: &str, name: &str) -> u64 {
+    let text = server.send("GET", "/metrics", headers, "").is(200).body;
     let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
     let line = line.unwrap_or_else(|| panic!("no {name} in {text}"));
     line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64
 }
 
 /// Waits until something is written to disk after `before` tokens.
-fn written(server: &Server, before: u64) -> u64 {
+fn written(server: &Server, headers: &str, before: u64) -> u64 {
     let begin = Instant::now();
     loop {
-        let now = metric(server, "wf_disk_cache_written_tokens_total");
+        let now = metric_for(server, headers, "wf_disk_cache_written_tokens_total");
         if now > before {
             return now;
         }
@@ -61,7 +66,7 @@ fn a_conversation_goes_on_after_a_kill() {
         let first = server(folder.path(), model);
         let (answer, cached) = text(&complete(&first, "", prompt(json!({}))));
         assert_eq!(cached, 0);
-        written(&first, 0);
+        written(&first, "", 0);
         let next = format!("{}{answer} And then", TEXT.repeat(12));
         let next = prompt(json!({"prompt": next}));
         let want = text(&complete(&first, "", next.clone()));
@@ -102,7 +107,7 @@ fn keys_and_salts_have_texts_of_their_own() {
         prompt(json!({"prompt": "Other words. ".repeat(40), "cache_salt": "x"})),
     );
     complete(&first, &header("ann"), prompt(json!({})));
-    written(&first, 0);
+    written(&first, &header("ann"), 0);
     let files = fs::read_dir(folder.path()).unwrap().count();
     drop(first);
     // Another order of the keys is no other owner.
@@ -140,7 +145,7 @@ fn damaged_and_foreign_files_are_misses() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = server(folder.path(), MODELS[1]);
     let want = text(&complete(&first, "", prompt(json!({})))).0;
-    written(&first, 0);
+    written(&first, "", 0);
     drop(first);
     let files: Vec<_> = fs::read_dir(folder.path())
         .unwrap()
@@ -165,7 +170,7 @@ fn damaged_and_foreign_files_are_misses() {
         let server = server(folder.path(), MODELS[1]);
         let (found, cached) = text(&complete(&server, "", prompt(json!({}))));
         assert_eq!((found, cached), (want.clone(), 0));
-        written(&server, 0);
+        written(&server, "", 0);
     }
     // Another model, and the same with other settings.
     for args in [&["--synthetic", "tiny-hybrid", "-c", "4096", "--kv-dtype", "f32"][..], MODELS[0]]
@@ -178,8 +183,16 @@ fn damaged_and_foreign_files_are_misses() {
 #[test]
 fn the_folder_stays_within_its_size() {
     let home = tempfile::tempdir().expect("a folder");
-    let folder = home.path().join("new");
-    let server = server(&folder, &["--cache-size", "600K"]);
+    let ask = |server: &Server, number: usize| {
+        let body = json!({"prompt": format!("{number} {}", TEXT.repeat(12)), "max_tokens": 4});
+        complete(server, "", prompt(body));
+    };
+    let first = server(&home.path().join("first"), &[]);
+    ask(&first, 0);
+    written(&first, "", 0);
+    let limit = metric(&first, "wf_disk_cache_bytes") * 5 / 2;
+    let folder = home.path().join("second");
+    let server = server(&folder, &["--cache-size", &limit.to_string()]);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -187,16 +200,14 @@ fn the_folder_stays_within_its_size() {
     }
     let mut before = 0;
     for number in 0..6 {
-        let body =
-            prompt(json!({"prompt": format!("{number} {}", TEXT.repeat(12)), "max_tokens": 4}));
-        complete(&server, "", body);
-        before = written(&server, before);
+        ask(&server, number);
+        before = written(&server, "", before);
         let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
-        let sizes = files.filter(|file| file.is_file()).map(|file| file.len());
-        let bytes: u64 = sizes.sum();
-        assert!((1..=600 << 10).contains(&bytes), "{bytes}");
-        assert!(metric(&server, "wf_disk_cache_bytes") <= 600 << 10);
+        let bytes: u64 = files.filter(|file| file.is_file()).map(|file| file.len()).sum();
+        assert!((1..=limit).contains(&bytes), "{bytes} of {limit}");
+        assert!(metric(&server, "wf_disk_cache_bytes") <= limit);
     }
+    assert!(metric(&server, "wf_disk_cache_bytes") > limit / 2, "two texts fit");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::weight_sizes;
 use ring::digest::{Context, SHA256};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use wrinklefree::cache::KvConfig;
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec, Weights};
@@ -63,8 +63,6 @@ pub struct ServedModel {
     pub kv: KvConfig,
     /// Rule that zeroes small activations.
     pub activation_sparsity: Sparsity,
-    /// Quantization of the inputs of its matrices.
-    pub activations: String,
     /// Layout of the ternary weights.
     pub layout: Layout,
     /// True if only shortlisted tokens get exact logits.
@@ -106,6 +104,8 @@ pub struct ModelSize {
     pub quantization: String,
     /// Digest of norms and of some rows of all matrices, which tells models of the same shape apart.
     pub fingerprint: String,
+    /// Quantizations of the inputs of its matrices, each once.
+    pub activations: String,
 }
 
 impl ModelSize {
@@ -122,8 +122,16 @@ impl ModelSize {
             bytes: groups.iter().map(|group| group.bytes).sum(),
             quantization: most.map_or_else(String::new, |(kind, _)| kind.into()),
             fingerprint: fingerprint(weights),
+            activations: activations(weights),
         }
     }
+}
+
+fn activations(weights: &Weights) -> String {
+    let linears = weights.layers.iter().flat_map(weight_sizes::linears);
+    let names: BTreeSet<String> =
+        linears.map(|(_, linear)| format!("{:?}", linear.activations)).collect();
+    names.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns a digest of norms and of rows of all matrices, the same for every layout.
@@ -162,7 +170,7 @@ impl ServedModel {
             "keys": self.kv.keys.name(),
             "values": self.kv.values.name(),
             "attention": self.kv.selection.to_string(),
-            "activations": self.activations,
+            "activations": self.size.activations,
             "isa": self.isa,
             "sparsity": self.activation_sparsity.to_string(),
             "long_rope": self.long_rope,

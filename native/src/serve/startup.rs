@@ -16,9 +16,8 @@ use crate::config::{DryArgs, SamplingDefaults};
 use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
 use crate::models::fit::{KvFit, KvSize, MemoryNeed, NotEnoughMemory};
-use crate::models::{Loaded, rope_scaling, row_cost, weight_sizes};
+use crate::models::{Loaded, rope_scaling, row_cost};
 use anyhow::{Context, anyhow};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -27,7 +26,7 @@ use tokio::runtime::Handle;
 use wrinklefree::cache::{KvConfig, PAGE, StateShape};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::{Engine, EngineConfig};
-use wrinklefree::format::{Spec, Weights};
+use wrinklefree::format::Spec;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::{Reasoning, Settings};
 use wrinklefree::text::{Tokenizer, describe_end_tokens};
@@ -184,7 +183,6 @@ impl EngineBuilder {
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let size = ModelSize::of(model.weights());
-        let activations = describe_activations(model.weights());
         let (layout, screened, mtp) = (model.layout(), model.is_screened(), model.mtp_cost());
         let memory = memory.map(|memory| memory.saturating_sub(size.bytes));
         let KvFit { context, pages, kv } = limits.kv_size(&spec, memory)?;
@@ -205,11 +203,11 @@ impl EngineBuilder {
         let parts = (EngineMetrics::new(&server.metrics), server.turns.engine(), pacer);
         let (engine, thread) = EngineHandle::start(engine, sequences, limit, parts, tasks)
             .context("cannot start the engine's thread")?;
-        let grammars = GrammarCompiler::new(Tokens {
+        let tokens = Tokens {
             tokenizer: tokenizer.clone(),
             vocab: spec.vocab_size,
             eos: defaults.eos.clone(),
-        });
+        };
         let mut served = ServedModel {
             name,
             created: now(),
@@ -233,11 +231,9 @@ impl EngineBuilder {
             layout,
             screened,
             context_shift,
-            activations,
             isa,
             threads,
-            grammars,
-            // Without a prefix cache, no tokens are better than others.
+            grammars: GrammarCompiler::new(tokens),
             history: (radix_cache && limits.exact_history).then(Arc::default),
             spec,
             files: None,
@@ -246,14 +242,6 @@ impl EngineBuilder {
         log_ready(&served, pages, sequences, radix_cache, time);
         Ok((served, thread, bytes))
     }
-}
-
-/// Returns the quantizations of the inputs of a model's matrices, each once.
-fn describe_activations(weights: &Weights) -> String {
-    let linears = weights.layers.iter().flat_map(weight_sizes::linears);
-    let names: BTreeSet<String> =
-        linears.map(|(_, linear)| format!("{:?}", linear.activations)).collect();
-    names.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the tokenizer of the model `name`. The server's settings of DRY are checked with it, so that they

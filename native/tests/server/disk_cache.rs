@@ -80,6 +80,13 @@ fn a_conversation_goes_on_after_a_kill() {
         assert_eq!(found.0, want.0, "{model:?}");
         assert!(found.1 >= want.1, "{model:?}: {} of {} cached", found.1, want.1);
         assert!(metric(&second, "wf_disk_cache_read_tokens_total") >= want.1);
+        drop(second);
+
+        // The same question again is the beginning of what is kept.
+        let third = server(folder.path(), model);
+        let again = text(&complete(&third, "", prompt(json!({}))));
+        assert_eq!(again.0, answer, "{model:?}");
+        assert!(again.1 > 100, "{model:?}: {} cached", again.1);
     }
 }
 

@@ -34,6 +34,16 @@ impl TextKey {
         Self(digest(&SHA256, bytes).as_ref().try_into().expect("32 bytes"))
     }
 
+    /// Returns the bytes of the key.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Returns the key with these bytes.
+    pub fn from_bytes(bytes: &[u8; 32]) -> Self {
+        Self(*bytes)
+    }
+
     /// Returns the key in hexadecimal digits.
     pub fn name(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -52,23 +62,44 @@ impl TextKey {
     }
 }
 
-/// Some pages of a text in a file.
+/// A file: some pages of a text, and the recurrent states at their end. A file without pages has the states
+/// alone, where others have the pages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {
-    /// Key of the text before it.
+    /// Key of the text before its pages.
     pub parent: TextKey,
-    /// Its pages.
-    pub pages: Range<usize>,
+    /// Number of pages before.
+    pub first: usize,
+    /// Keys after each of its pages.
+    pub keys: Vec<TextKey>,
     /// Name of the owner.
     pub tenant: String,
     /// Bytes of its file.
     pub bytes: u64,
 }
 
-/// All segments. A text can be used as far as its segments follow each other from the beginning on.
+impl Segment {
+    /// Returns the key of the text up to its end, which names its file.
+    pub fn key(&self) -> TextKey {
+        self.keys.last().copied().unwrap_or(self.parent)
+    }
+}
+
+/// The first pages of a segment that a text begins with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownPart {
+    /// Key of the segment.
+    pub file: TextKey,
+    /// Places of the pages in the text.
+    pub pages: Range<usize>,
+}
+
+/// All segments. A text can be used as far as pages follow each other from the beginning on.
 #[derive(Debug, Default)]
 pub struct Index {
     segments: HashMap<TextKey, Entry>,
+    /// The segment of each page, by the key after it, and the page's place in the text.
+    pages: HashMap<TextKey, (TextKey, usize)>,
     /// Number of segments after each text.
     children: HashMap<TextKey, usize>,
     /// Bytes of each tenant that has any.
@@ -95,35 +126,42 @@ impl Index {
         self.segments.len()
     }
 
-    /// Returns the segments of the longest text that is known, of those that end after these pages, and marks
-    /// them as used. `keys` are those after each page.
-    pub fn longest(&mut self, keys: &[TextKey]) -> Vec<(TextKey, Segment)> {
-        let mut found = Vec::new();
-        for key in keys.iter().rev() {
-            if self.segments.contains_key(key) {
-                found = self.path(*key);
-            }
-            if !found.is_empty() {
-                break;
-            }
-        }
+    /// Returns true if a segment ends with this text.
+    pub fn ends_with(&self, key: &TextKey) -> bool {
+        self.segments.contains_key(key)
+    }
+
+    /// Returns the parts of the longest known text and marks their segments as used. `keys` are those after
+    /// each page of a text. With `at_end` the last part is a whole segment, which has the states at its end.
+    pub fn longest(&mut self, keys: &[TextKey], at_end: bool) -> Vec<KnownPart> {
+        let known =
+            |key: &&TextKey| self.ends_with(key) || (!at_end && self.pages.contains_key(*key));
+        let found = keys.iter().rev().filter(known).map(|key| self.parts(*key));
+        let found = found.into_iter().find(|parts| !parts.is_empty()).unwrap_or_default();
         self.clock += 1;
-        for (key, _) in &found {
-            if let Some(entry) = self.segments.get_mut(key) {
+        for part in &found {
+            if let Some(entry) = self.segments.get_mut(&part.file) {
                 entry.used = self.clock;
             }
         }
         found
     }
 
-    /// Returns the segments up to a key; none if one before it is missing.
-    fn path(&self, key: TextKey) -> Vec<(TextKey, Segment)> {
-        let (mut at, mut path) = (key, Vec::new());
-        while let Some(Entry { segment, .. }) = self.segments.get(&at) {
-            path.push((at, segment.clone()));
-            if segment.pages.start == 0 {
-                path.reverse();
-                return path;
+    /// Returns the parts of a text up to a key; none if one before it is missing.
+    fn parts(&self, key: TextKey) -> Vec<KnownPart> {
+        let (mut at, mut parts) = (key, Vec::new());
+        // A segment without pages comes first: its pages are those of others.
+        if let Some(Entry { segment, .. }) = self.segments.get(&key)
+            && segment.keys.is_empty()
+        {
+            parts.push(KnownPart { file: key, pages: segment.first..segment.first });
+        }
+        while let Some(&(file, place)) = self.pages.get(&at) {
+            let Some(Entry { segment, .. }) = self.segments.get(&file) else { break };
+            parts.push(KnownPart { file, pages: segment.first..place + 1 });
+            if segment.first == 0 {
+                parts.reverse();
+                return parts;
             }
             at = segment.parent;
         }
@@ -131,12 +169,15 @@ impl Index {
     }
 
     /// Adds a segment. It replaces one of the same text.
-    pub fn insert(&mut self, key: TextKey, segment: Segment) {
+    pub fn insert(&mut self, segment: Segment) {
+        let key = segment.key();
         self.remove(&key);
         self.clock += 1;
         self.bytes += segment.bytes;
         *self.of_tenant.entry(segment.tenant.clone()).or_default() += segment.bytes;
         *self.children.entry(segment.parent).or_default() += 1;
+        let places = (segment.first..).map(|place| (key, place));
+        self.pages.extend(segment.keys.iter().copied().zip(places));
         self.segments.insert(key, Entry { segment, used: self.clock });
     }
 
@@ -148,6 +189,11 @@ impl Index {
             *used -= segment.bytes;
         }
         self.of_tenant.retain(|_, used| *used > 0);
+        for page in &segment.keys {
+            if self.pages.get(page).is_some_and(|(file, _)| file == key) {
+                self.pages.remove(page);
+            }
+        }
         if let Some(count) = self.children.get_mut(&segment.parent) {
             *count -= 1;
             if *count == 0 {
@@ -163,11 +209,14 @@ impl Index {
         while self.bytes + bytes > limit || self.len() >= MAX_SEGMENTS {
             let most = self.of_tenant.iter().max_by_key(|(_, used)| **used);
             let Some(tenant) = most.map(|(tenant, _)| tenant) else { break };
-            let leaves = self.segments.iter().filter(|(key, entry)| {
-                entry.segment.tenant == *tenant && !self.children.contains_key(key)
-            });
-            let Some(oldest) = leaves.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key)
-            else {
+            let is_end = |segment: &Segment| {
+                !segment.keys.iter().any(|page| self.children.contains_key(page))
+            };
+            let ends = self
+                .segments
+                .iter()
+                .filter(|(_, entry)| entry.segment.tenant == *tenant && is_end(&entry.segment));
+            let Some(oldest) = ends.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else {
                 break;
             };
             self.remove(&oldest);
@@ -183,15 +232,21 @@ mod tests {
 
     fn text(pages: usize, seed: u32) -> Vec<TextKey> {
         let tokens: Vec<u32> = (0..pages * PAGE).map(|i| i as u32 * seed).collect();
-        TextKey::root(b"owner").after_pages(&tokens)
+        root().after_pages(&tokens)
     }
 
-    fn segment(parent: TextKey, pages: Range<usize>, tenant: &str) -> Segment {
-        Segment { parent, pages, tenant: tenant.into(), bytes: 100 }
+    fn segment(keys: &[TextKey], pages: Range<usize>, tenant: &str) -> Segment {
+        let parent = pages.start.checked_sub(1).map_or(root(), |before| keys[before]);
+        let (first, keys) = (pages.start, keys[pages].to_vec());
+        Segment { parent, first, keys, tenant: tenant.into(), bytes: 100 }
     }
 
     fn root() -> TextKey {
         TextKey::root(b"owner")
+    }
+
+    fn places(parts: Vec<KnownPart>) -> Vec<Range<usize>> {
+        parts.into_iter().map(|part| part.pages).collect()
     }
 
     #[test]
@@ -208,34 +263,53 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_found_as_far_as_its_segments_follow_each_other() {
+    fn a_text_is_found_as_far_as_its_pages_follow_each_other() {
         let (keys, mut index) = (text(9, 1), Index::default());
-        index.insert(keys[2], segment(root(), 0..3, ""));
-        index.insert(keys[7], segment(keys[4], 5..8, ""));
-        assert_eq!(index.longest(&keys), [(keys[2], segment(root(), 0..3, ""))]);
-        index.insert(keys[4], segment(keys[2], 3..5, ""));
-        let pages =
-            |found: Vec<(TextKey, Segment)>| Vec::from_iter(found.into_iter().map(|f| f.1.pages));
-        assert_eq!(pages(index.longest(&keys)), [0..3, 3..5, 5..8]);
-        assert_eq!(pages(index.longest(&keys[..7])), [0..3, 3..5]);
-        assert!(index.longest(&keys[..2]).is_empty() && index.longest(&text(9, 2)).is_empty());
+        index.insert(segment(&keys, 0..3, ""));
+        index.insert(segment(&keys, 5..8, ""));
+        assert_eq!(places(index.longest(&keys, false)), [0..3]);
+        index.insert(segment(&keys, 3..5, ""));
+        assert_eq!(places(index.longest(&keys, false)), [0..3, 3..5, 5..8]);
+        assert_eq!(places(index.longest(&keys[..7], false)), [0..3, 3..5, 5..7]);
+        assert_eq!(places(index.longest(&keys[..7], true)), [0..3, 3..5]);
+        assert_eq!(places(index.longest(&keys[..2], false)), [0..2]);
+        assert!(index.longest(&keys[..2], true).is_empty());
+        assert!(index.longest(&text(9, 2), false).is_empty());
+    }
+
+    #[test]
+    fn a_text_goes_on_from_any_page_and_states_have_files_of_their_own() {
+        let (keys, mut index) = (text(9, 1), Index::default());
+        index.insert(segment(&keys, 0..6, ""));
+        let other = keys[3].after_pages(&[7; 2 * PAGE]);
+        let other = [&keys[..4], &other].concat();
+        index.insert(segment(&other, 4..6, ""));
+        assert_eq!(places(index.longest(&other, true)), [0..4, 4..6]);
+        assert!(index.longest(&keys[..5], true).is_empty());
+        index.insert(segment(&keys[..5], 5..5, ""));
+        assert_eq!(places(index.longest(&keys[..5], true)), [0..5, 5..5]);
+        assert_eq!(places(index.longest(&keys, true)), [0..6]);
+        index.remove(&keys[5]);
+        assert!(index.longest(&other, false).is_empty());
     }
 
     #[test]
     fn the_largest_tenant_gives_its_oldest_ends_first() {
         let (keys, mut index) = (text(9, 1), Index::default());
         let others = text(9, 2);
-        index.insert(others[0], segment(root(), 0..1, "b"));
-        index.insert(keys[0], segment(root(), 0..1, "a"));
-        index.insert(keys[3], segment(keys[0], 1..4, "a"));
-        index.insert(keys[1], segment(keys[0], 1..2, "a"));
-        index.longest(&keys[..4]);
+        index.insert(segment(&others, 0..1, "b"));
+        index.insert(segment(&keys, 0..1, "a"));
+        index.insert(segment(&keys, 1..4, "a"));
+        let branch = [keys[0], keys[0].after_pages(&[9; PAGE])[0]];
+        index.insert(segment(&branch, 1..2, "a"));
+        index.longest(&keys[..4], false);
         assert_eq!((index.len(), index.bytes()), (4, 400));
         assert_eq!(index.make_room(100, 500), []);
-        assert_eq!(index.make_room(100, 400), [keys[1]]);
+        assert_eq!(index.make_room(100, 400), [branch[1]]);
         assert_eq!(index.make_room(100, 200), [keys[3], keys[0]]);
         assert_eq!(index.make_room(100, 50), [others[0]]);
         assert_eq!((index.len(), index.bytes()), (0, 0));
         assert!(index.children.is_empty() && index.of_tenant.is_empty());
+        assert!(index.pages.is_empty());
     }
 }

@@ -14,7 +14,7 @@ use super::metrics::Metrics;
 use super::served_model::ServedModel;
 use super::slots::SlotText;
 use anyhow::{Context, bail};
-use index::{Index, Segment, TextKey};
+use index::{Index, KnownPart, Segment, TextKey};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io;
@@ -62,7 +62,7 @@ pub struct DiskCache {
     _lock: File,
 }
 
-/// The first chunk of a file, as JSON.
+/// The first chunk of a file, as JSON. The second one has the keys after its pages.
 #[derive(Debug, Deserialize, Serialize)]
 struct Header {
     /// Key of the text before it.
@@ -187,7 +187,7 @@ impl PromptFiles {
         let Some(text) = self.text(&request.tokens[..known], &request.cache_salt, block) else {
             return;
         };
-        if self.cache.index().longest(&text.keys).is_empty() {
+        if self.find(&text).is_empty() {
             return;
         }
         let Ok(_permit) = self.cache.reading.acquire().await else { return };
@@ -200,55 +200,63 @@ impl PromptFiles {
         let tokens = text.tokens.clone();
         let cached = move |engine: &mut Engine| engine.cached_prefix((&place.0, place.1), &tokens);
         let Some((known, continued)) = engine.run_blocking(cached) else { return };
-        let found = self.cache.index().longest(&text.keys);
-        let end = found.last().map_or(0, |(_, segment)| segment.pages.end * PAGE);
+        let found = self.find(text);
+        let Some(last) = found.last() else { return };
+        let end = last.pages.end * PAGE;
         if end <= continued {
             return;
         }
-        for (index, (key, segment)) in found.iter().enumerate() {
-            let last = index + 1 == found.len();
-            if segment.pages.end * PAGE <= known && !last {
+        for (index, part) in found.iter().enumerate() {
+            let is_last = index + 1 == found.len();
+            if part.pages.end * PAGE <= known && !is_last {
                 continue;
             }
-            match self.read_segment(engine, text, (key, segment), last) {
+            let file = path(&self.cache.folder, &part.file);
+            match self.read_part(engine, text, part, is_last) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    let file = path(&self.cache.folder, key);
                     tracing::warn!(file = %file.display(), "cached text is not used: {error}");
-                    return self.cache.remove(key);
+                    return self.cache.remove(&part.file);
                 }
             }
+            // The order of use survives a restart.
+            let opened = File::options().write(true).open(file);
+            let _ = opened.and_then(|file| file.set_modified(SystemTime::now()));
         }
-        let _ = File::options()
-            .write(true)
-            .open(path(&self.cache.folder, &text.keys[end / PAGE - 1]))
-            .and_then(|file| file.set_modified(SystemTime::now()));
         self.cache.metrics.disk_cache_read(end - continued);
     }
 
-    /// Reads a segment into the engine's prompt cache, with its states if it is the last one. Returns false
-    /// if the engine has no room for it, or has ended.
-    fn read_segment(
+    /// Returns the parts of the longest text on disk that a text begins with and a request could continue.
+    fn find(&self, text: &CachedText) -> Vec<KnownPart> {
+        self.cache.index().longest(&text.keys, self.state_bytes > 0)
+    }
+
+    /// Reads pages of a file into the engine's prompt cache, and the states at their end if they are the last
+    /// ones. Returns false if the engine has no room for them, or has ended.
+    fn read_part(
         &self,
         engine: &EngineHandle,
         text: &CachedText,
-        (key, segment): (&TextKey, &Segment),
-        last: bool,
+        part: &KnownPart,
+        is_last: bool,
     ) -> io::Result<bool> {
-        let mut file = ChunkReader::open(&path(&self.cache.folder, key), MAGIC)?;
-        let header = read_header(&mut file)?;
-        let mut at = segment.pages.start;
-        if text.keys.get(segment.pages.end.wrapping_sub(1)) != Some(key) {
+        let mut file = ChunkReader::open(&path(&self.cache.folder, &part.file), MAGIC)?;
+        let (header, segment) = read_segment(&mut file, 0)?;
+        let mut at = segment.first;
+        if at != part.pages.start || segment.key() != part.file {
             return Err(invalid("its header names other pages"));
         }
         for pages in header.parts {
-            let (first, end) = (at, at.saturating_add(pages));
-            if end > segment.pages.end {
-                return Err(invalid("its header names other pages"));
+            if at == part.pages.end {
+                break;
             }
-            let chunk = file.next()?.filter(|chunk| chunk.len() == pages * self.page_bytes);
-            let chunk = chunk.ok_or_else(|| invalid("its pages have another size"))?;
+            let chunk = file.next()?;
+            let chunk =
+                chunk.filter(|chunk| Some(chunk.len()) == pages.checked_mul(self.page_bytes));
+            let mut chunk = chunk.ok_or_else(|| invalid("its pages have another size"))?;
+            let (first, end) = (at, (at + pages).min(part.pages.end));
+            chunk.truncate((end - first) * self.page_bytes);
             let (tokens, place) = (text.up_to(end), text.place());
             let restored = engine.run_blocking(move |engine| {
                 engine.restore_pages((&place.0, place.1), &tokens, first, &chunk)
@@ -258,10 +266,10 @@ impl PromptFiles {
             }
             at = end;
         }
-        if at != segment.pages.end {
-            return Err(invalid("its header names other pages"));
+        if at != part.pages.end {
+            return Err(invalid("it has too few pages"));
         }
-        if !last || self.state_bytes == 0 {
+        if !is_last || self.state_bytes == 0 {
             return Ok(true);
         }
         let states = file.rest()?;
@@ -299,11 +307,17 @@ impl PromptFiles {
         let ends = engine
             .run_blocking(move |engine| engine.continuations((&place.0, place.1), &tokens))
             .unwrap_or_default();
-        let mut known =
-            self.cache.index().longest(&text.keys).last().map_or(0, |(_, last)| last.pages.end);
+        let parts = self.cache.index().longest(&text.keys, false);
+        let mut known = parts.last().map_or(0, |part| part.pages.end);
         for end in ends.into_iter().map(|end| end / PAGE) {
-            if end > known && self.write_segment(engine, text, known..end)? {
-                known = end;
+            // A text may be known as a part of a longer one, without the states at its end.
+            let lacks_states =
+                self.state_bytes > 0 && !self.cache.index().ends_with(&text.keys[end - 1]);
+            if end > known || lacks_states {
+                if !self.write_segment(engine, text, known.min(end)..end)? {
+                    break;
+                }
+                known = known.max(end);
             }
         }
         Ok(())
@@ -317,7 +331,8 @@ impl PromptFiles {
         pages: Range<usize>,
     ) -> anyhow::Result<bool> {
         let cache = &self.cache;
-        let bytes = (pages.len() * self.page_bytes + self.state_bytes + HEADER) as u64;
+        let each = self.page_bytes + size_of::<TextKey>();
+        let bytes = (pages.len() * each + self.state_bytes + HEADER) as u64;
         if bytes > cache.limit {
             return Ok(false);
         }
@@ -336,6 +351,8 @@ impl PromptFiles {
         removed.iter().for_each(|key| drop(fs::remove_file(path(&cache.folder, key))));
         let mut file = ChunkWriter::new(&path(&cache.folder, &key), MAGIC)?;
         file.write(&serde_json::to_vec(&header)?)?;
+        let keys = text.keys[pages.clone()].to_vec();
+        file.write(&keys.iter().flat_map(TextKey::bytes).copied().collect::<Vec<u8>>())?;
         for part in parts {
             let (tokens, place) = (text.up_to(part.end), text.place());
             let saved = engine
@@ -350,12 +367,11 @@ impl PromptFiles {
             let Some(saved) = saved.flatten() else { return Ok(false) };
             file.write_all(&saved)?;
         }
-        let count = pages.len() * PAGE;
-        let segment = Segment { parent, pages, tenant: text.tenant.clone(), bytes: file.keep()? };
+        let (first, tenant, bytes) = (pages.start, text.tenant.clone(), file.keep()?);
         let mut index = cache.index();
-        index.insert(key, segment);
+        index.insert(Segment { parent, first, keys, tenant, bytes });
         cache.metrics.disk_cache(index.bytes());
-        cache.metrics.disk_cache_written(count);
+        cache.metrics.disk_cache_written(pages.len() * PAGE);
         Ok(true)
     }
 
@@ -405,10 +421,14 @@ fn scan(folder: &Path) -> io::Result<Index> {
         let key = name.to_str().and_then(|name| name.strip_suffix(SUFFIX)).and_then(TextKey::named);
         let Some(key) = key else { continue };
         let metadata = entry.metadata()?;
-        match read_segment(&entry.path(), metadata.len()) {
-            Ok(segment) => {
-                found.push((metadata.modified().ok(), segment.pages.start, key, segment))
-            }
+        let read = ChunkReader::open(&entry.path(), MAGIC)
+            .and_then(|mut file| read_segment(&mut file, metadata.len()))
+            .and_then(|(_, segment)| match segment.key() == key {
+                true => Ok(segment),
+                false => Err(invalid("it has another name")),
+            });
+        match read {
+            Ok(segment) => found.push((metadata.modified().ok(), segment.first, segment)),
             Err(error) => {
                 let file = entry.path();
                 tracing::warn!(file = %file.display(), "cached text is removed: {error}");
@@ -416,20 +436,25 @@ fn scan(folder: &Path) -> io::Result<Index> {
             }
         }
     }
-    found.sort_by_key(|&(modified, first, ..)| (modified, first));
+    found.sort_by_key(|&(modified, first, _)| (modified, first));
     let mut index = Index::default();
-    found.into_iter().for_each(|(_, _, key, segment)| index.insert(key, segment));
+    found.into_iter().for_each(|(.., segment)| index.insert(segment));
     Ok(index)
 }
 
-/// Reads what the header of a file of so many bytes says.
-fn read_segment(path: &Path, bytes: u64) -> io::Result<Segment> {
-    let header = read_header(&mut ChunkReader::open(path, MAGIC)?)?;
+/// Reads the header and the keys of a file of so many bytes.
+fn read_segment(file: &mut ChunkReader, bytes: u64) -> io::Result<(Header, Segment)> {
+    let header = read_header(file)?;
     let parent =
         TextKey::named(&header.parent).ok_or_else(|| invalid("its header has no parent"))?;
-    let pages = header.parts.iter().try_fold(header.first, |sum, part| sum.checked_add(*part));
-    let end = pages.ok_or_else(|| invalid("its header has too many pages"))?;
-    Ok(Segment { parent, pages: header.first..end, tenant: header.tenant, bytes })
+    let keys = file.next()?.ok_or_else(|| invalid("it has no keys"))?;
+    let keys: Vec<TextKey> = keys.as_chunks().0.iter().map(TextKey::from_bytes).collect();
+    let pages = header.parts.iter().try_fold(0usize, |sum, part| sum.checked_add(*part));
+    if pages != Some(keys.len()) || header.first.checked_add(keys.len()).is_none() {
+        return Err(invalid("its header names other pages"));
+    }
+    let (first, tenant) = (header.first, header.tenant.clone());
+    Ok((header, Segment { parent, first, keys, tenant, bytes }))
 }
 
 fn read_header(file: &mut ChunkReader) -> io::Result<Header> {

@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 use wrinklefree::cache::{KvConfig, PAGE, StateShape};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::{Engine, EngineConfig};
-use wrinklefree::format::Spec;
+use wrinklefree::format::{GenerationDefaults, Spec};
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::{Reasoning, Settings};
 use wrinklefree::text::{Tokenizer, describe_end_tokens};
@@ -203,11 +203,7 @@ impl EngineBuilder {
         let parts = (EngineMetrics::new(&server.metrics), server.turns.engine(), pacer);
         let (engine, thread) = EngineHandle::start(engine, sequences, limit, parts, tasks)
             .context("cannot start the engine's thread")?;
-        let tokens = Tokens {
-            tokenizer: tokenizer.clone(),
-            vocab: spec.vocab_size,
-            eos: defaults.eos.clone(),
-        };
+        let tokens = grammar_tokens(&tokenizer, spec.vocab_size, &defaults);
         let mut served = ServedModel {
             name,
             created: now(),
@@ -242,6 +238,15 @@ impl EngineBuilder {
         log_ready(&served, pages, sequences, radix_cache, time);
         Ok((served, thread, bytes))
     }
+}
+
+/// Returns the tokens that grammars choose from.
+fn grammar_tokens(
+    tokenizer: &Arc<Tokenizer>,
+    vocab: usize,
+    defaults: &GenerationDefaults,
+) -> Tokens {
+    Tokens { tokenizer: Arc::clone(tokenizer), vocab, eos: defaults.eos.clone() }
 }
 
 /// Returns the tokenizer of the model `name`. The server's settings of DRY are checked with it, so that they

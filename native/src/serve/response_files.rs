@@ -31,6 +31,9 @@ pub struct ResponseFiles {
     waiting: Arc<AtomicUsize>,
 }
 
+/// Responses with their tenants and ids.
+pub type FoundResponses = Vec<(Tenant, String, StoredResponse)>;
+
 enum FileCommand {
     Write { owner: Owner, stored: StoredResponse },
     Remove(Owner),
@@ -51,10 +54,7 @@ impl ResponseFiles {
     ///
     /// # Errors
     /// If the folder cannot be used.
-    pub fn open(
-        folder: PathBuf,
-        keys: SharedKeys,
-    ) -> io::Result<(Arc<Self>, Vec<(Tenant, String, StoredResponse)>)> {
+    pub fn open(folder: PathBuf, keys: SharedKeys) -> io::Result<(Arc<Self>, FoundResponses)> {
         fs::create_dir_all(&folder)?;
         let tenants = keys.read().unwrap_or_else(PoisonError::into_inner).0.tenants();
         let mut found: Vec<(Option<SystemTime>, Tenant, String, StoredResponse)> = Vec::new();

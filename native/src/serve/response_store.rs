@@ -1,7 +1,7 @@
 //! Responses of the Responses API that later requests can go on from or read.
 
 use super::auth::Tenant;
-use super::response_files::ResponseFiles;
+use super::response_files::{FoundResponses, ResponseFiles};
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,10 +64,7 @@ pub fn bytes(messages: &[Arc<str>]) -> usize {
 
 impl ResponseStore {
     /// Makes a store that also keeps its responses in files, with those that the files held.
-    pub fn with_files(
-        files: Arc<ResponseFiles>,
-        found: Vec<(Tenant, String, StoredResponse)>,
-    ) -> Self {
+    pub fn with_files(files: Arc<ResponseFiles>, found: FoundResponses) -> Self {
         let store = Self { files: Some(files), ..Self::default() };
         found.into_iter().for_each(|(tenant, id, stored)| store.keep(&tenant, &id, stored));
         store

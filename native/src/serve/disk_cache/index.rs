@@ -245,8 +245,8 @@ mod tests {
         TextKey::root(b"owner")
     }
 
-    fn places(parts: Vec<KnownPart>) -> Vec<Range<usize>> {
-        parts.into_iter().map(|part| part.pages).collect()
+    fn places(parts: Vec<KnownPart>) -> Vec<[usize; 2]> {
+        parts.into_iter().map(|part| [part.pages.start, part.pages.end]).collect()
     }
 
     #[test]
@@ -267,12 +267,12 @@ mod tests {
         let (keys, mut index) = (text(9, 1), Index::default());
         index.insert(segment(&keys, 0..3, ""));
         index.insert(segment(&keys, 5..8, ""));
-        assert_eq!(places(index.longest(&keys, false)), [0..3]);
+        assert_eq!(places(index.longest(&keys, false)), [[0, 3]]);
         index.insert(segment(&keys, 3..5, ""));
-        assert_eq!(places(index.longest(&keys, false)), [0..3, 3..5, 5..8]);
-        assert_eq!(places(index.longest(&keys[..7], false)), [0..3, 3..5, 5..7]);
-        assert_eq!(places(index.longest(&keys[..7], true)), [0..3, 3..5]);
-        assert_eq!(places(index.longest(&keys[..2], false)), [0..2]);
+        assert_eq!(places(index.longest(&keys, false)), [[0, 3], [3, 5], [5, 8]]);
+        assert_eq!(places(index.longest(&keys[..7], false)), [[0, 3], [3, 5], [5, 7]]);
+        assert_eq!(places(index.longest(&keys[..7], true)), [[0, 3], [3, 5]]);
+        assert_eq!(places(index.longest(&keys[..2], false)), [[0, 2]]);
         assert!(index.longest(&keys[..2], true).is_empty());
         assert!(index.longest(&text(9, 2), false).is_empty());
     }
@@ -284,11 +284,11 @@ mod tests {
         let other = keys[3].after_pages(&[7; 2 * PAGE]);
         let other = [&keys[..4], &other].concat();
         index.insert(segment(&other, 4..6, ""));
-        assert_eq!(places(index.longest(&other, true)), [0..4, 4..6]);
+        assert_eq!(places(index.longest(&other, true)), [[0, 4], [4, 6]]);
         assert!(index.longest(&keys[..5], true).is_empty());
         index.insert(segment(&keys[..5], 5..5, ""));
-        assert_eq!(places(index.longest(&keys[..5], true)), [0..5, 5..5]);
-        assert_eq!(places(index.longest(&keys, true)), [0..6]);
+        assert_eq!(places(index.longest(&keys[..5], true)), [[0, 5], [5, 5]]);
+        assert_eq!(places(index.longest(&keys, true)), [[0, 6]]);
         index.remove(&keys[5]);
         assert!(index.longest(&other, false).is_empty());
     }

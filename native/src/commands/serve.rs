@@ -132,6 +132,9 @@ fn server_config(
     // Wrong kernels and settings are said before anything listens.
     machine::kernels()?;
     settings.check()?;
+    if server.cache_size.is_some() && server.cache_dir.is_none() {
+        return Err(usage("--cache-size is the size of --cache-dir FOLDER: name the folder"));
+    }
     if server.cache_dir.is_some() && !scheduler.enable_radix_cache {
         return Err(usage("--cache-dir is for the prompt cache: it needs the radix cache"));
     }

@@ -173,7 +173,7 @@ pub struct ServerArgs {
     /// Most bytes in the folder of --cache-dir
     ///
     /// The texts that were not used for the longest time are removed [default: 16G].
-    #[arg(long, hide_short_help = true, value_name = "SIZE", requires = "cache_dir")]
+    #[arg(long, hide_short_help = true, value_name = "SIZE")]
     pub cache_size: Option<Bytes>,
     /// Serve HTTPS with this certificate (PEM)
     ///

@@ -37,6 +37,8 @@ const VALUES: &[(&str, &str)] = &[
     ("trusted_proxy", "127.0.0.1"),
     ("demo", "/no/demo"),
     ("slot_save_path", "/no/slots"),
+    ("cache_dir", "/no/cache"),
+    ("cache_size", "1G"),
     ("tls_cert", "/no/cert"),
     ("tls_key", "/no/key"),
     ("temperature", "0.5"),

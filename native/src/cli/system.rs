@@ -1,7 +1,7 @@
 //! Calls that systems have in different forms, or not at all.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Raises the limit on open files to `wanted`, as far as that is allowed, and returns it; `None` if
 /// there is no limit.
@@ -52,6 +52,18 @@ pub fn with_common_mode(builder: &mut tempfile::Builder<'_, '_>, is_directory: b
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
     #[cfg(not(unix))]
     let _ = (builder, mode);
+}
+
+/// Makes a folder that only its owner may read, unless it exists: it will hold what users wrote.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn create_private_dir(folder: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
 }
 
 /// Returns true if a file that this process has locked can be read through another handle: on Windows it

@@ -13,6 +13,7 @@ use super::engine_thread::EngineHandle;
 use super::metrics::Metrics;
 use super::served_model::ServedModel;
 use super::slots::SlotText;
+use crate::cli::system;
 use anyhow::{Context, bail};
 use index::{Index, KnownPart, Segment, TextKey};
 use serde::{Deserialize, Serialize};
@@ -109,7 +110,7 @@ impl DiskCache {
         metrics: Arc<Metrics>,
     ) -> anyhow::Result<Arc<Self>> {
         let unusable = || format!("cannot use the folder {} (--cache-dir)", folder.display());
-        private_folder(folder).with_context(unusable)?;
+        system::create_private_dir(folder).with_context(unusable)?;
         let lock = File::create(folder.join(LOCK)).with_context(unusable)?;
         if let Err(fs::TryLockError::WouldBlock) = lock.try_lock() {
             bail!(
@@ -397,15 +398,6 @@ impl CachedText {
     fn place(&self) -> (String, usize) {
         (self.salt.clone(), self.block)
     }
-}
-
-/// Makes a folder that only its owner may read: it will hold what users wrote.
-fn private_folder(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
 }
 
 fn path(folder: &Path, key: &TextKey) -> PathBuf {

@@ -18,7 +18,7 @@ pub enum Column {
 
 pub const COLUMNS: [Column; 4] = [Column::Commands, Column::Server, Column::Libraries, Column::Npm];
 
-/// What an absent option means.
+/// Meaning of an absent option.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Absent {
     /// The shell has no such option.

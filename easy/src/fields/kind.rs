@@ -1,4 +1,4 @@
-//! What the fields of an object take, in the words of users: serde's errors name no field of a flattened
+//! Values that fields of an object take, in the words of users: serde's errors name no field of a flattened
 //! object, and speak of Rust's types.
 
 use serde::de::DeserializeOwned;
@@ -8,7 +8,7 @@ use std::fmt;
 /// Most characters of a value that an error shows.
 const SHOWN: usize = 60;
 
-/// What the value of a field must be.
+/// Kind of value that a field takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldKind {

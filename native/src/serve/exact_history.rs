@@ -2,7 +2,7 @@
 //!
 //! An answer is remembered by the prompt that it follows. Where a later prompt of the same tenant begins with
 //! that prompt and goes on with the answer's text, it gets the answer's tokens, so the prefix cache continues.
-//! What clients change of an answer (they drop thinking, or spell arguments anew) is remembered by the
+//! Parts of an answer that clients change (they drop thinking, or spell arguments anew) are remembered by the
 //! messages up to the answer.
 
 use super::auth::Tenant;
@@ -25,7 +25,7 @@ pub struct ExactHistory {
     answers: Mutex<Answers>,
 }
 
-/// What an answer is remembered by.
+/// Key of a remembered answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     /// The number of bytes of its prompt, and their hash.

@@ -1,4 +1,4 @@
-//! What an absent option of sampling means in each shell, compared with the table in
+//! Meaning of an absent option of sampling in each shell, compared with the table in
 //! docs/command-line.md. Python and C read options as the library does here: as JSON of
 //! [`GenerateOptions`]. The npm package has tests of its own in `web/`.
 

@@ -86,7 +86,7 @@ pub struct OutputRequest {
 struct RenderedConversation<'a> {
     prompt: Prompt,
     readable: Readable<'a>,
-    /// What the model has written of it.
+    /// Answers in it that the model has written.
     known: KnownAnswers,
 }
 

@@ -16,7 +16,7 @@ use wrinklefree::text::{GeneratedAnswer, LocatedPrompt, Prompt, TextError, Token
 /// Names of a message's thinking.
 const THINKING: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 
-/// What a tenant's history knows of a prompt.
+/// Answers of a tenant's history in a prompt.
 pub struct KnownAnswers {
     /// The history and the prompt; `None` if nothing is remembered.
     prompt: Option<(TenantHistory, LocatedPrompt)>,

@@ -91,7 +91,7 @@ struct CachedText {
 #[derive(Clone)]
 pub struct PromptFiles {
     cache: Arc<DiskCache>,
-    /// What decides the bytes of a page.
+    /// Properties of the model that decide the bytes of a page.
     identity: Arc<str>,
     page_bytes: usize,
     state_bytes: usize,

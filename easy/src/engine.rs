@@ -3,64 +3,26 @@
 use crate::models::chat_prompt::today;
 use crate::models::engine::MAX_BATCH_TOKENS;
 #[cfg(feature = "grammar")]
-use crate::models::grammar::{Grammar, Grammars, NOT_HELD};
+use crate::models::grammar::{Grammar, Grammars, NOT_HELD, call_grammar, without_annotations};
 use crate::stream::{CancelHandle, Completion, Stream};
 use crate::worker::{Client, Command, Submission};
-use crate::{EngineBuilder, Error, GenerateOptions, random_seed};
+use crate::{EngineBuilder, Error, GenerateOptions, Message, random_seed};
 use std::ffi::OsString;
 use std::sync::Arc;
 #[cfg(feature = "grammar")]
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
-use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
-use wrinklefree::decode::{DecodeMode, Pooling};
+use wrinklefree::chat::tools::CallFormat;
+use wrinklefree::chat::{ChatModel, ChatPrompt, Conversation, OutputParser, OutputPieces};
+use wrinklefree::decode::{Constraint, DecodeMode, Pooling};
 use wrinklefree::engine::{EngineStats, EventKind, FinishReason, Request};
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
 use wrinklefree::settings::{Hole, ModelCapabilities, Reasoning, Settings};
-use wrinklefree::text::{ChatTemplate, ReasoningParser, Tokenizer};
+use wrinklefree::text::{ChatTemplate, Tokenizer};
 
 /// Most tokens of an output for requests that do not say.
 const MAX_TOKENS: usize = 256;
-
-/// A message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Message {
-    /// `system`, `user`, `assistant`, or another of [`ROLES`](wrinklefree::chat::ROLES).
-    pub role: String,
-    /// Text of the message.
-    pub content: String,
-    /// Reasoning before an assistant's answer, for templates that keep it.
-    #[serde(
-        rename = "reasoning_content",
-        alias = "reasoning",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[serde(default)]
-    pub reasoning: Option<String>,
-}
-
-impl Message {
-    /// Makes an instruction for the whole conversation.
-    pub fn system(content: impl Into<String>) -> Self {
-        Self::new("system", content)
-    }
-
-    /// Makes a message of the user.
-    pub fn user(content: impl Into<String>) -> Self {
-        Self::new("user", content)
-    }
-
-    /// Makes an answer of the model.
-    pub fn assistant(content: impl Into<String>) -> Self {
-        Self::new("assistant", content)
-    }
-
-    fn new(role: &str, content: impl Into<String>) -> Self {
-        Self { role: role.into(), content: content.into(), reasoning: None }
-    }
-}
 
 /// Runs requests on one model. Clones share one thread, which batches the requests of all callers.
 /// The thread ends when the last clone and the last [`Stream`] are dropped.
@@ -213,9 +175,10 @@ impl Engine {
             rows: MAX_BATCH_TOKENS,
             mtp: *mtp,
         };
-        let ChatPrompt { tokens, prefixes, reasoning } = prompt;
-        let constraint =
-            reasoning.constrain(tokenizer, &defaults.eos, self.constraint(options)?)?;
+        let form = self.constraint(options, prompt.format)?;
+        let constraint = prompt.reasoning.constrain(tokenizer, &defaults.eos, form)?;
+        let stop_scope = prompt.stop_scope();
+        let ChatPrompt { tokens, prefixes, parser, .. } = prompt;
         let sampling = wrinklefree::decode::SamplingParams {
             logprobs: options.logprobs,
             constraint,
@@ -231,7 +194,7 @@ impl Engine {
             max_tokens: options.max_tokens.unwrap_or(MAX_TOKENS),
             sampling,
             stop: options.stop.clone(),
-            stop_scope: AnswerScope::for_reasoning(&reasoning),
+            stop_scope,
             eos: defaults.eos.clone(),
             mode: settings.mode(&capabilities)?,
             context_shift: options.context_shift,
@@ -243,7 +206,7 @@ impl Engine {
             let room = hole.shape(&mut request.mode, &mut request.eos, request.tokens.len());
             request.max_tokens = options.max_tokens.or(room).unwrap_or(MAX_TOKENS);
         }
-        self.submit(request, reasoning.parser())
+        self.submit(request, parser)
     }
 
     /// Answers a conversation.
@@ -274,9 +237,15 @@ impl Engine {
         if options.suffix.is_some() {
             return Err(Error::Suffix);
         }
-        let model = ChatModel { template, tokenizer, recurrent: *recurrent };
-        let prompt = model.prompt(messages, &options.reasoning, Some(today()))?;
-        self.run(prompt, None, options)
+        let (recurrent, date) = (*recurrent, Some(today()));
+        let model = ChatModel { template, tokenizer, recurrent, date, reasoning: None };
+        let conversation = Conversation {
+            tools: options.tools.clone(),
+            documents: options.documents.clone(),
+            reasoning: options.reasoning.clone(),
+            ..Conversation::new(messages)?
+        };
+        self.run(model.prompt(&conversation)?, None, options)
     }
 
     /// Computes the embedding of a text: the mean of its hidden states, `[hidden_size]`, of length 1.
@@ -330,7 +299,8 @@ impl Engine {
 
     /// Reads a prompt and returns the vector that the mode gives.
     fn read(&self, tokens: Vec<u32>, mode: DecodeMode) -> Result<Vec<f32>, Error> {
-        let stream = self.submit(Request { tokens, mode, ..Request::default() }, None)?;
+        let stream =
+            self.submit(Request { tokens, mode, ..Request::default() }, OutputParser::default())?;
         let result = stream.events.iter().find_map(|event| match event {
             EventKind::Embedded(vector) | EventKind::Logits(vector) => Some(Ok(vector)),
             EventKind::Finished { reason: FinishReason::NotFinite, .. } => {
@@ -344,18 +314,31 @@ impl Engine {
     #[cfg(not(feature = "grammar"))]
     fn constraint(
         &self,
-        _: &GenerateOptions,
-    ) -> Result<Option<Box<dyn wrinklefree::decode::Constraint>>, Error> {
-        Ok(None)
+        options: &GenerateOptions,
+        _: CallFormat,
+    ) -> Result<Option<Box<dyn Constraint>>, Error> {
+        match options.tools.needs_grammar() {
+            Some(field) => Err(Error::NoGrammars(field)),
+            None => Ok(None),
+        }
     }
 
-    /// Compiles the grammar of a request.
+    /// Compiles the grammar of a request, whose calls have this format.
     #[cfg(feature = "grammar")]
     fn constraint(
         &self,
         options: &GenerateOptions,
-    ) -> Result<Option<Box<dyn wrinklefree::decode::Constraint>>, Error> {
-        let Some(grammar) = options.grammar.clone() else { return Ok(None) };
+        format: CallFormat,
+    ) -> Result<Option<Box<dyn Constraint>>, Error> {
+        let answer = options.grammar.clone();
+        let grammar = match (options.tools.of_grammar(answer.is_some()), answer) {
+            (None, None) => return Ok(None),
+            (None, Some(answer)) => answer,
+            (Some(tools), answer) => {
+                let tools = tools.with_parameters(without_annotations).map_err(Error::Grammar)?;
+                call_grammar(&tools, format, answer).map_err(Error::Grammar)?
+            }
+        };
         let Served { tokenizer, vocab, defaults, grammars, .. } = &self.shared.served;
         let grammars = grammars.get_or_init(|| {
             Grammars::new(tokenizer, *vocab, &defaults.eos).map_err(|error| format!("{error:#}"))
@@ -378,20 +361,16 @@ impl Engine {
         }
     }
 
-    /// Runs a request, whose output `reasoning` parses.
-    fn submit(
-        &self,
-        request: Request,
-        reasoning: Option<ReasoningParser>,
-    ) -> Result<Stream, Error> {
+    /// Runs a request, whose output `parser` parses.
+    fn submit(&self, request: Request, parser: OutputParser) -> Result<Stream, Error> {
         let (prompt_tokens, cancel) = (request.tokens.len(), CancelHandle::default());
         let ((events, receiver), (reply, replied)) = (mpsc::channel(), mpsc::channel());
         let client = Client { events, cancel: cancel.clone() };
         let submission = Submission { request, reply, client };
         self.shared.send(Command::Submit(Box::new(submission)))?;
         replied.recv().map_err(|_| Error::Stopped)??;
-        let (done, _engine) = (false, self.clone());
-        Ok(Stream { events: receiver, cancel, prompt_tokens, reasoning, done, _engine })
+        let (pieces, _engine) = (OutputPieces::new(parser), self.clone());
+        Ok(Stream { events: receiver, cancel, prompt_tokens, pieces, done: false, _engine })
     }
 }
 
@@ -399,6 +378,9 @@ impl Engine {
 fn plain(tokens: Vec<u32>, options: &GenerateOptions) -> Result<ChatPrompt, Error> {
     if options.reasoning != Reasoning::default() {
         return Err(Error::PlainReasoning);
+    }
+    if options.tools.any() || options.documents.is_some() {
+        return Err(Error::PlainTools);
     }
     Ok(ChatPrompt { tokens, ..ChatPrompt::default() })
 }

@@ -61,6 +61,12 @@ pub enum Error {
              chat_template_kwargs out, or send a conversation"
     )]
     PlainReasoning,
+    /// A plain prompt came with tools or documents.
+    #[error("tools and documents need a conversation: leave them out, or send messages")]
+    PlainTools,
+    /// The library was built without grammars, which this field needs.
+    #[error("{0} needs the feature `grammar` of wrinklefree-easy: enable it, or leave {0} out")]
+    NoGrammars(String),
     /// The model has no tokenizer.
     #[error(transparent)]
     NoTokenizer(#[from] NoTokenizer),

@@ -9,6 +9,7 @@ use crate::models::grammar::Grammar;
 use crate::{GenerateOptions, Reasoning, Sampling, Settings};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use wrinklefree::chat::tools::ChatToolFields;
 
 /// Fields of a request: those of this crate, sampling, decode settings and reasoning.
 #[derive(Default, Deserialize)]
@@ -27,6 +28,9 @@ pub(crate) struct RequestFields {
     grammar: Option<String>,
     #[cfg(feature = "grammar")]
     best_effort: Option<bool>,
+    documents: Option<Vec<Map<String, Value>>>,
+    #[serde(flatten)]
+    tools: ChatToolFields,
     #[serde(flatten)]
     sampling: Sampling,
     #[serde(flatten)]
@@ -69,6 +73,8 @@ impl TryFrom<RequestFields> for GenerateOptions {
             sampling: fields.sampling,
             stop: fields.stop,
             suffix: fields.suffix,
+            tools: fields.tools.tools().map_err(|error| error.to_string())?,
+            documents: fields.documents.map(|all| all.into_iter().map(Value::from).collect()),
             settings: fields.settings,
             reasoning: fields.reasoning,
             logprobs: fields.logprobs,

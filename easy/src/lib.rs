@@ -35,21 +35,24 @@ mod engine;
 mod error;
 pub mod fields;
 pub mod machine;
+mod message;
 pub mod models;
 mod options;
 mod stream;
 mod worker;
 
 pub use builder::EngineBuilder;
-pub use engine::{Engine, Message};
+pub use engine::Engine;
 pub use error::Error;
+pub use message::{Message, ToolCall};
 pub use models::OpenError;
 #[cfg(feature = "grammar")]
 pub use models::grammar::Grammar;
 pub use options::{GenerateOptions, random_seed};
-pub use stream::{CancelHandle, Chunk, Completion, Finished, Stream};
+pub use stream::{CancelHandle, Chunk, Completion, Finished, PartialOutput, Stream, ToolCallChunk};
 pub use wrinklefree;
 pub use wrinklefree::cache::KvType;
+pub use wrinklefree::chat::tools::{Tool, ToolChoice, Tools};
 pub use wrinklefree::decode::{Pooling, Sampled};
 pub use wrinklefree::engine::{EngineStats, FinishReason};
 pub use wrinklefree::format::GenerationDefaults;

@@ -2,7 +2,9 @@
 
 #[cfg(feature = "grammar")]
 use crate::models::grammar::Grammar;
+use serde_json::Value;
 use std::hash::{BuildHasher, RandomState};
+use wrinklefree::chat::tools::Tools;
 use wrinklefree::settings::{Mode, Reasoning, Sampling, Settings};
 
 /// Options of a request. Unset sampling options are those that the model's authors recommend.
@@ -15,7 +17,8 @@ use wrinklefree::settings::{Mode, Reasoning, Sampling, Settings};
 /// ```
 ///
 /// As JSON, all fields are in one object, with those of [`Sampling`], [`Settings`] and
-/// [`Reasoning`], and `json_schema`, `regex` or `grammar` (Lark). An unknown field is an error.
+/// [`Reasoning`], `json_schema`, `regex` or `grammar` (Lark), and `tools`, `tool_choice`,
+/// `parallel_tool_calls` and `documents` in the form of OpenAI's API. An unknown field is an error.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(try_from = "crate::fields::RequestFields")]
 pub struct GenerateOptions {
@@ -31,6 +34,11 @@ pub struct GenerateOptions {
     pub settings: Settings,
     /// Thinking before the answer of a conversation; unset values are those of the chat template.
     pub reasoning: Reasoning,
+    /// Tools that the answer of a conversation may call.
+    pub tools: Tools,
+    /// Documents to answer from, for chat templates that take them: objects, mostly with `title` and
+    /// `text`.
+    pub documents: Option<Vec<Value>>,
     /// Reports log-probabilities: of each token, and of this number of most likely tokens.
     pub logprobs: Option<usize>,
     /// Number of first tokens to keep when prompt and output have filled the context: the older half
@@ -112,6 +120,28 @@ impl GenerateOptions {
     pub fn thinking_budget(mut self, tokens: usize) -> Self {
         self.reasoning.thinking_budget = Some(tokens);
         self
+    }
+
+    /// Sets the tools that the answer of a conversation may call.
+    ///
+    /// ```
+    /// use wrinklefree_easy::{GenerateOptions, Tool, ToolChoice, Tools};
+    ///
+    /// let parameters = serde_json::json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    /// let weather = Tool { name: "weather".into(), parameters, ..Tool::default() };
+    /// let tools = Tools::new(vec![weather], ToolChoice::Required, true)?;
+    /// assert!(GenerateOptions::default().tools(tools).tools.callable());
+    /// # Ok::<(), wrinklefree_easy::wrinklefree::chat::tools::ToolsError>(())
+    /// ```
+    #[must_use]
+    pub fn tools(self, tools: Tools) -> Self {
+        Self { tools, ..self }
+    }
+
+    /// Sets the documents to answer from.
+    #[must_use]
+    pub fn documents(self, documents: Vec<Value>) -> Self {
+        Self { documents: Some(documents), ..self }
     }
 
     /// Reports the log-probability of each token, and of the `top` most likely ones, under the model's

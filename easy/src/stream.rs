@@ -1,13 +1,13 @@
 //! The output of a request: chunk by chunk, or complete.
 
-use crate::{Engine, Error};
+use crate::{Engine, Error, ToolCall, random_seed};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+use wrinklefree::chat::{CallPiece, OutputPiece, OutputPieces};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{EventKind, FinishReason};
-use wrinklefree::text::{OutputPart, ReasoningParser};
 
 /// A part of an output.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,20 +16,52 @@ pub struct Chunk {
     pub text: String,
     /// Reasoning before the answer that can be shown now; may be empty.
     pub reasoning: String,
+    /// Parts of the calls of tools; mostly none.
+    pub tool_calls: Vec<ToolCallChunk>,
     /// The token, with log-probabilities if the request asks for them; `None` in the last chunk.
     pub token: Option<Sampled>,
     /// Set in the last chunk.
     pub finished: Option<Finished>,
 }
 
-impl Chunk {
-    fn extend(&mut self, parts: Vec<OutputPart>) {
-        for part in parts {
-            match part {
-                OutputPart::Reasoning(text) => self.reasoning += &text,
-                OutputPart::Answer(text) => self.text += &text,
+/// A part of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolCallChunk {
+    /// Number of the call in the output, from 0.
+    pub index: usize,
+    /// Id of the call, in its first part.
+    pub id: Option<String>,
+    /// Name of the function, in the first part.
+    pub name: Option<String>,
+    /// More of the arguments, which are JSON.
+    pub arguments: String,
+}
+
+impl From<CallPiece> for ToolCallChunk {
+    fn from(CallPiece { index, name, arguments }: CallPiece) -> Self {
+        let id = name.is_some().then(|| format!("call_{:016x}", random_seed()));
+        Self { index, id, name, arguments }
+    }
+}
+
+impl ToolCallChunk {
+    /// Adds this part to the calls of an output, of which it is the next one.
+    pub fn add_to(self, calls: &mut Vec<ToolCall>) {
+        let Self { id, name, arguments, .. } = self;
+        match (name, calls.last_mut()) {
+            (None, Some(call)) => call.arguments += &arguments,
+            (name, _) => {
+                let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());
+                calls.push(ToolCall { id, name, arguments });
             }
         }
+    }
+}
+
+impl From<OutputPiece> for Chunk {
+    fn from(OutputPiece { text, reasoning, calls }: OutputPiece) -> Self {
+        let tool_calls = calls.into_iter().map(ToolCallChunk::from).collect();
+        Self { text, reasoning, tool_calls, ..Self::default() }
     }
 }
 
@@ -53,7 +85,9 @@ pub struct Completion {
     pub text: String,
     /// The reasoning before it; empty if there is none.
     pub reasoning: String,
-    /// The tokens of both, with log-probabilities if the request asks for them. A token that ended the
+    /// The calls of tools.
+    pub tool_calls: Vec<ToolCall>,
+    /// The tokens of all, with log-probabilities if the request asks for them. A token that ended the
     /// text is among them, although it has no text.
     pub tokens: Vec<Sampled>,
     /// The end of the output.
@@ -64,6 +98,35 @@ impl Completion {
     /// Returns the ids of the tokens.
     pub fn token_ids(&self) -> Vec<u32> {
         self.tokens.iter().map(|sampled| sampled.token).collect()
+    }
+}
+
+/// Collects the chunks of an output.
+///
+/// ```
+/// use wrinklefree_easy::{Chunk, PartialOutput};
+///
+/// let mut output = PartialOutput::default();
+/// assert_eq!(output.push(Chunk { text: "Hello".into(), ..Chunk::default() }), None);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct PartialOutput {
+    text: String,
+    reasoning: String,
+    tool_calls: Vec<ToolCall>,
+    tokens: Vec<Sampled>,
+}
+
+impl PartialOutput {
+    /// Adds the next chunk. Returns the complete output after the last one.
+    pub fn push(&mut self, chunk: Chunk) -> Option<Completion> {
+        self.text += &chunk.text;
+        self.reasoning += &chunk.reasoning;
+        chunk.tool_calls.into_iter().for_each(|call| call.add_to(&mut self.tool_calls));
+        self.tokens.extend(chunk.token);
+        let finished = chunk.finished?;
+        let Self { text, reasoning, tool_calls, tokens } = std::mem::take(self);
+        Some(Completion { text, reasoning, tool_calls, tokens, finished })
     }
 }
 
@@ -87,8 +150,8 @@ pub struct Stream {
     pub(crate) events: Receiver<EventKind>,
     pub(crate) cancel: CancelHandle,
     pub(crate) prompt_tokens: usize,
-    /// Parser of the output; `None` if all of it is the answer.
-    pub(crate) reasoning: Option<ReasoningParser>,
+    /// Splits the output into answer, reasoning and calls.
+    pub(crate) pieces: OutputPieces,
     pub(crate) done: bool,
     /// Keeps the engine's thread running.
     pub(crate) _engine: Engine,
@@ -146,34 +209,20 @@ impl Stream {
     /// # Errors
     /// As the chunks.
     pub fn collect_all(self) -> Result<Completion, Error> {
-        let (mut text, mut reasoning, mut tokens) = (String::new(), String::new(), Vec::new());
+        let mut output = PartialOutput::default();
         for chunk in self {
-            let chunk = chunk?;
-            text += &chunk.text;
-            reasoning += &chunk.reasoning;
-            tokens.extend(chunk.token);
-            if let Some(finished) = chunk.finished {
-                return Ok(Completion { text, reasoning, tokens, finished });
+            if let Some(complete) = output.push(chunk?) {
+                return Ok(complete);
             }
         }
         Err(Error::Stopped)
-    }
-
-    /// Splits more of the output into reasoning and answer.
-    fn split(&mut self, text: String) -> Chunk {
-        let Some(parser) = &mut self.reasoning else {
-            return Chunk { text, ..Chunk::default() };
-        };
-        let mut chunk = Chunk::default();
-        chunk.extend(parser.push(&text));
-        chunk
     }
 
     /// Turns an event into a chunk, if it has text or a token.
     fn chunk(&mut self, event: Result<EventKind, Error>) -> Option<Result<Chunk, Error>> {
         match event {
             Ok(EventKind::Token { sampled, text }) => {
-                Some(Ok(Chunk { token: Some(sampled), ..self.split(text) }))
+                Some(Ok(Chunk { token: Some(sampled), ..self.pieces.push(&text).into() }))
             }
             Ok(EventKind::Finished { reason, text, passes, cached }) => {
                 self.done = true;
@@ -182,12 +231,10 @@ impl Stream {
                     FinishReason::NotFinite => return Some(Err(Error::NotFinite)),
                     _ => {}
                 }
-                let (prompt_tokens, cached_tokens) = (self.prompt_tokens, cached);
-                let finished = Finished { reason, prompt_tokens, cached_tokens, passes };
-                let mut chunk = self.split(text);
-                let rest = self.reasoning.as_mut().map(ReasoningParser::finish);
-                chunk.extend(rest.unwrap_or_default());
-                Some(Ok(Chunk { finished: Some(finished), ..chunk }))
+                let piece = self.pieces.finish(&text);
+                let (reason, prompt_tokens) = (self.pieces.end(reason), self.prompt_tokens);
+                let finished = Finished { reason, prompt_tokens, cached_tokens: cached, passes };
+                Some(Ok(Chunk { finished: Some(finished), ..piece.into() }))
             }
             Ok(_) => None,
             Err(error) => {

@@ -23,7 +23,7 @@ mod _native {
     #[pymodule_export]
     use crate::load::load;
     #[pymodule_export]
-    use crate::output::{Chunk, Completion};
+    use crate::output::{Chunk, Completion, ToolCall, ToolCallChunk};
     #[pymodule_export]
     use crate::stream::Stream;
 

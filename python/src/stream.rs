@@ -5,9 +5,10 @@ use crate::output::{Chunk, Completion};
 use crate::process::ProcessOwned;
 use crate::wait::TICK;
 use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use wrinklefree_easy::{self as easy, CancelHandle, Error};
+use wrinklefree_easy::{self as easy, CancelHandle, Error, PartialOutput};
 
 /// The chunks of an output as they are generated: an iterator, and a context manager that cancels the
 /// request at its end. Dropping it cancels the request, too.
@@ -15,12 +16,21 @@ use wrinklefree_easy::{self as easy, CancelHandle, Error};
 pub struct Stream {
     stream: Mutex<ProcessOwned<easy::Stream>>,
     cancel: CancelHandle,
+    /// True once a call has begun.
+    called: AtomicBool,
 }
 
 impl Stream {
     pub fn new(stream: easy::Stream) -> Self {
         let cancel = stream.cancel_handle();
-        Self { stream: Mutex::new(ProcessOwned::new(stream)), cancel }
+        let called = AtomicBool::new(false);
+        Self { stream: Mutex::new(ProcessOwned::new(stream)), cancel, called }
+    }
+
+    fn chunk(&self, chunk: easy::Chunk) -> Chunk {
+        let called = self.called.fetch_or(!chunk.tool_calls.is_empty(), Ordering::Relaxed);
+        let called = called || !chunk.tool_calls.is_empty();
+        Chunk::new(chunk, called)
     }
 
     fn lock(&self) -> MutexGuard<'_, ProcessOwned<easy::Stream>> {
@@ -43,7 +53,8 @@ impl Stream {
                 Ok::<_, PyErr>((stream.next_timeout(TICK), stream.is_finished()))
             })?;
             match waited {
-                (Some(chunk), _) => return chunk.map(|c| Some(c.into())).map_err(|e| raised(&e)),
+                (Some(Ok(chunk)), _) => return Ok(Some(self.chunk(chunk))),
+                (Some(Err(error)), _) => return Err(raised(&error)),
                 (None, true) => return Ok(None),
                 (None, false) => py.check_signals()?,
             }
@@ -68,25 +79,21 @@ impl Stream {
 
 /// Waits for the end of an output without the GIL. A signal handler that raises cancels the request.
 pub fn collect(py: Python<'_>, mut stream: easy::Stream) -> PyResult<Completion> {
-    let (mut text, mut reasoning, mut tokens) = (String::new(), String::new(), Vec::new());
+    let mut output = PartialOutput::default();
     loop {
         let finished = py.detach(|| {
             let begin = Instant::now();
             // Tokens may come faster than ticks: many are taken before the GIL is.
             while begin.elapsed() < TICK {
                 let Some(chunk) = stream.next_timeout(TICK) else { break };
-                let chunk = chunk?;
-                text += &chunk.text;
-                reasoning += &chunk.reasoning;
-                tokens.extend(chunk.token);
-                if chunk.finished.is_some() {
-                    return Ok(chunk.finished);
+                if let Some(complete) = output.push(chunk?) {
+                    return Ok(Some(complete));
                 }
             }
             if stream.is_finished() { Err(Error::Stopped) } else { Ok(None) }
         });
         match finished.map_err(|error| raised(&error))? {
-            Some(finished) => return Ok(Completion::new(text, reasoning, tokens, finished)),
+            Some(complete) => return Ok(complete.into()),
             None => py.check_signals()?,
         }
     }

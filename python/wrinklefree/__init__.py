@@ -15,6 +15,8 @@ from ._native import (
     OpenError,
     RequestError,
     Stream,
+    ToolCall,
+    ToolCallChunk,
     __version__,
     load,
 )
@@ -27,6 +29,8 @@ __all__ = [
     "OpenError",
     "RequestError",
     "Stream",
+    "ToolCall",
+    "ToolCallChunk",
     "__version__",
     "load",
 ]

@@ -19,7 +19,7 @@ use diffusion_view::DiffusionView;
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
-use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
+use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt, Conversation};
 use wrinklefree::decode::{Sampled, SamplingParams};
 use wrinklefree::engine::{FinishReason, Request};
 use wrinklefree::settings::{Hole, OutputReasoning, Reasoning, Sampling, describe};
@@ -267,8 +267,10 @@ fn encode(
     }
     let mut messages: Vec<_> = args.system.iter().map(Message::system).collect();
     messages.push(Message::user(prompt));
-    let chat = ChatModel { template, tokenizer, recurrent: false };
-    Ok((chat.prompt(messages, &args.reasoning, Some(today()))?, None))
+    let date = Some(today());
+    let chat = ChatModel { template, tokenizer, recurrent: false, date, reasoning: None };
+    let reasoning = args.reasoning.clone();
+    Ok((chat.prompt(&Conversation { reasoning, ..Conversation::new(messages)? })?, None))
 }
 
 fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {

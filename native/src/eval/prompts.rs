@@ -1,7 +1,7 @@
 //! Prompts with known answers, a JSON object a line.
 
 use crate::models::Loaded;
-use crate::models::chat_prompt::{self, Inputs};
+use crate::models::chat_prompt;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::fs;
@@ -93,7 +93,7 @@ fn encode(line: &str, loaded: &Loaded) -> anyhow::Result<Prompt> {
             let Some(template) = &loaded.template else {
                 bail!("`messages` need a chat template, and {} has none", loaded.name);
             };
-            let prompt = chat_prompt::render(template, &messages, Inputs::default());
+            let prompt = chat_prompt::render(template, &messages);
             prompt.context("the chat template refuses the messages")?.encode(tokenizer)
         }
         (None, Some(text)) => tokenizer.encode(&text, true),

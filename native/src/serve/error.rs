@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
+use wrinklefree::chat::tools::ToolsError;
 use wrinklefree::decode::DiffusionError;
 use wrinklefree::engine::SubmitError;
 
@@ -176,6 +177,12 @@ fn diffusion_param(error: &DiffusionError) -> &'static str {
         | DiffusionError::Suffix { .. }
         | DiffusionError::CausalSuffix => "suffix",
         _ => "decode_mode",
+    }
+}
+
+impl From<ToolsError> for ApiError {
+    fn from(error: ToolsError) -> Self {
+        Self::bad(error.field(), error.to_string())
     }
 }
 

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use std::collections::BTreeMap;
+use wrinklefree::chat::{CallPiece, OutputParser, OutputPiece, OutputPieces};
 use wrinklefree::decode::{Sampled, Slot};
 use wrinklefree::engine::{Engine, Event, EventKind, FinishReason, SeqId, Step};
-use wrinklefree::text::{OutputPart, ReasoningParser, Tokenizer};
+use wrinklefree::text::Tokenizer;
 
 /// Result of one forward pass.
 #[derive(Serialize)]
@@ -45,12 +46,30 @@ enum EventJson {
     },
 }
 
-/// New text of an output: of the answer, and of the reasoning before it.
+/// New text of an output: of the answer, of the reasoning before it, and of calls.
 #[derive(Default, Serialize)]
 struct OutputJson {
     text: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     reasoning: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<CallJson>,
+}
+
+/// A part of a call.
+#[derive(Serialize)]
+struct CallJson {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    arguments: String,
+}
+
+impl From<OutputPiece> for OutputJson {
+    fn from(OutputPiece { text, reasoning, calls }: OutputPiece) -> Self {
+        let call = |CallPiece { index, name, arguments }| CallJson { index, name, arguments };
+        Self { text, reasoning, calls: calls.into_iter().map(call).collect() }
+    }
 }
 
 /// A position of the block or draft in progress, with its text.
@@ -75,37 +94,17 @@ struct Counters {
     id: u32,
     prompt: usize,
     generated: usize,
-    /// Finds the reasoning in the output, if it has any.
-    parser: Option<ReasoningParser>,
-}
-
-impl Counters {
-    /// Splits new text of the output; `last` if nothing follows.
-    fn split(&mut self, text: String, last: bool) -> OutputJson {
-        let Some(parser) = &mut self.parser else {
-            return OutputJson { text, reasoning: String::new() };
-        };
-        let mut parts = parser.push(&text);
-        if last {
-            parts.extend(parser.finish());
-        }
-        let mut output = OutputJson::default();
-        for part in parts {
-            match part {
-                OutputPart::Reasoning(text) => output.reasoning += &text,
-                OutputPart::Answer(text) => output.text += &text,
-            }
-        }
-        output
-    }
+    /// Splits the output.
+    pieces: OutputPieces,
 }
 
 impl Requests {
-    /// Adds a request, with a parser of its output if that has reasoning, and returns its id.
-    pub fn add(&mut self, seq: SeqId, prompt: usize, parser: Option<ReasoningParser>) -> u32 {
+    /// Adds a request, with a parser of its output, and returns its id.
+    pub fn add(&mut self, seq: SeqId, prompt: usize, parser: OutputParser) -> u32 {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
-        self.active.insert(seq, Counters { id, prompt, generated: 0, parser });
+        let pieces = OutputPieces::new(parser);
+        self.active.insert(seq, Counters { id, prompt, generated: 0, pieces });
         id
     }
 
@@ -133,7 +132,7 @@ impl Requests {
             EventKind::Token { sampled: Sampled { token, logprob, top }, text } => {
                 let counts = self.active.get_mut(&seq)?;
                 counts.generated += 1;
-                let output = counts.split(text, false);
+                let output = counts.pieces.push(&text).into();
                 Some(EventJson::Token { id: counts.id, token, output, logprob, top })
             }
             EventKind::Slots(slots) => {
@@ -142,11 +141,11 @@ impl Requests {
             }
             EventKind::Finished { reason, text, passes, cached } => {
                 let mut counts = self.active.remove(&seq)?;
-                let output = counts.split(text, true);
-                let Counters { id, prompt, generated, .. } = counts;
+                let output = counts.pieces.finish(&text).into();
+                let Counters { id, prompt, generated, pieces } = counts;
                 Some(EventJson::End {
                     id,
-                    reason: reason_name(reason),
+                    reason: reason_name(pieces.end(reason)),
                     output,
                     prompt_tokens: prompt,
                     generated_tokens: generated,

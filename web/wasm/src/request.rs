@@ -5,11 +5,12 @@ use crate::model::LoadedModel;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt};
+use wrinklefree::chat::tools::{ChatToolFields, Tools};
+use wrinklefree::chat::{ChatError, ChatModel, ChatPrompt, Conversation, OutputParser};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine;
 use wrinklefree::settings::{Hole, Reasoning, Sampling, Settings};
-use wrinklefree::text::{ChatTemplate, Date, Prompt, ReasoningParser, RenderOptions};
+use wrinklefree::text::{ChatTemplate, Date, Prompt, RenderOptions};
 
 /// Default maximum number of tokens of an answer.
 const DEFAULT_MAX_TOKENS: usize = 512;
@@ -43,6 +44,10 @@ struct Input {
     watch: bool,
     /// Number of most likely tokens to report at each position.
     logprobs: Option<usize>,
+    /// Documents to answer from.
+    documents: Option<Vec<Value>>,
+    #[serde(flatten)]
+    tools: ChatToolFields,
 }
 
 /// Reads the fields of `T` from a request and ignores all others.
@@ -66,15 +71,16 @@ impl Request {
         })
     }
 
-    /// Returns the engine's request, and a parser of its output if that has reasoning. `now` is the Unix
-    /// time in seconds, for chat templates.
+    /// Returns the engine's request, and a parser of its output. `now` is the Unix time in seconds, for
+    /// chat templates.
     pub fn build(
         self,
         loaded: &LoadedModel,
         now: i64,
-    ) -> Result<(engine::Request, Option<ReasoningParser>), Error> {
+    ) -> Result<(engine::Request, OutputParser), Error> {
         let (prompt, hole) = self.input.prompt(loaded, &self.reasoning, now)?;
-        let ChatPrompt { tokens, prefixes, reasoning } = prompt;
+        let stop_scope = prompt.stop_scope();
+        let ChatPrompt { tokens, prefixes, reasoning, parser, .. } = prompt;
         let settings = match &hole {
             Some(hole) => hole.settings(self.settings, &Settings::default())?,
             None => self.settings,
@@ -96,7 +102,7 @@ impl Request {
                 ..self.sampling.params(&loaded.defaults)
             },
             stop: self.input.stop,
-            stop_scope: AnswerScope::for_reasoning(&reasoning),
+            stop_scope,
             eos: eos.clone(),
             watch: self.input.watch,
             ..engine::Request::default()
@@ -105,7 +111,7 @@ impl Request {
             let room = hole.shape(&mut request.mode, &mut request.eos, request.tokens.len());
             request.max_tokens = self.input.max_tokens.or(room).unwrap_or(request.max_tokens);
         }
-        Ok((request, reasoning.parser()))
+        Ok((request, parser))
     }
 
     /// Returns the tokens of the prompt alone. `now` is the Unix time in seconds.
@@ -145,13 +151,27 @@ impl Input {
         texts.chain(contents).sum()
     }
 
+    /// Returns the tools that the output may call.
+    fn tools(&self) -> Result<Tools, Error> {
+        let tools = self.tools.clone().tools().map_err(ChatError::Tools)?;
+        match tools.needs_grammar() {
+            Some(field) => Err(Error::bad_request(format!(
+                "{field} needs a grammar, which a browser module has not: leave it out"
+            ))),
+            None => Ok(tools),
+        }
+    }
+
     fn prompt(
         &self,
         loaded: &LoadedModel,
         reasoning: &Reasoning,
         now: i64,
     ) -> Result<InputPrompt, Error> {
-        let plain = |tokens| Ok((ChatPrompt { tokens, ..ChatPrompt::default() }, None));
+        let plain = |tokens| match self.tools()?.any() || self.documents.is_some() {
+            true => Err(Error::bad_request("tools and documents need messages")),
+            false => Ok((ChatPrompt { tokens, ..ChatPrompt::default() }, None)),
+        };
         let messages = match (&self.prompt, &self.messages, &self.tokens) {
             (Some(prefix), None, None) if self.suffix.is_some() => {
                 let suffix = self.suffix.as_deref().unwrap_or_default();
@@ -175,9 +195,16 @@ impl Input {
             }
         };
         let recurrent = loaded.engine.model().spec().linear_attention.is_some();
-        let chat =
-            ChatModel { template: template(loaded)?, tokenizer: loaded.tokenizer()?, recurrent };
-        let prompt = chat.prompt(messages, reasoning, Some(Date::from_unix(now)))?;
+        let (template, tokenizer) = (template(loaded)?, loaded.tokenizer()?);
+        let date = Some(Date::from_unix(now));
+        let chat = ChatModel { template, tokenizer, recurrent, date, reasoning: None };
+        let conversation = Conversation {
+            tools: self.tools()?,
+            documents: self.documents.clone(),
+            reasoning: reasoning.clone(),
+            ..Conversation::new(messages)?
+        };
+        let prompt = chat.prompt(&conversation)?;
         Ok((prompt, None))
     }
 }

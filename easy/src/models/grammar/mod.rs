@@ -7,7 +7,9 @@
 //! compiles in a process of its own first, as `wf-run serve` does, which has limits on time and memory.
 
 mod budget;
+mod calls;
 mod closed;
+mod definitions;
 mod gbnf;
 mod guided;
 mod negate;
@@ -18,8 +20,10 @@ mod slashes;
 mod step_queue;
 mod validate;
 mod walk;
+mod xml_calls;
 
 pub use budget::{DEPTH, TEXT, check_depth, check_size, json_size, without_annotations};
+pub use calls::call_grammar;
 pub use closed::closed;
 pub use gbnf::{gbnf_to_lark, is_gbnf};
 pub use prepared::{PreparedGrammar, compact, lenient};

@@ -8,7 +8,7 @@ use crate::models::chat_prompt::today;
 use crate::models::engine::SingleSequence;
 use anyhow::{anyhow, bail};
 use wrinklefree::cache::KvConfig;
-use wrinklefree::chat::{ChatModel, ChatPrompt};
+use wrinklefree::chat::{self, ChatModel, ChatPrompt};
 use wrinklefree::decode::{Constraint, DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig, Request};
 use wrinklefree::model::Runtime;
@@ -140,7 +140,7 @@ impl Conversation {
     }
 
     fn answer(&mut self, show: impl Watcher) -> anyhow::Result<Answer> {
-        let ChatPrompt { tokens, prefixes, reasoning } = self.prompt()?;
+        let ChatPrompt { tokens, prefixes, reasoning, .. } = self.prompt()?;
         let tokenizer = self.engine.tokenizer().expect("checked in new");
         let constraint = reasoning.constrain(tokenizer, &self.eos, self.form.clone())?;
         let request = Request {
@@ -209,7 +209,10 @@ impl Conversation {
     fn encode(&self, shares: bool) -> anyhow::Result<ChatPrompt> {
         let tokenizer = self.engine.tokenizer().expect("checked in new");
         let recurrent = shares && self.engine.model().spec().linear_attention.is_some();
-        let chat = ChatModel { template: &self.template, tokenizer, recurrent };
-        Ok(chat.prompt(self.seen(), &self.reasoning, Some(today()))?)
+        let (template, date) = (&self.template, Some(today()));
+        let chat = ChatModel { template, tokenizer, recurrent, date, reasoning: None };
+        let reasoning = self.reasoning.clone();
+        Ok(chat
+            .prompt(&chat::Conversation { reasoning, ..chat::Conversation::new(self.seen())? })?)
     }
 }

@@ -6,11 +6,11 @@
 //! shows of them.
 
 use super::generation::aside;
-use super::tools::{OutputBlocks, OutputParser, ToolCall};
 use crate::serve::exact_history::{AnswerPlace, TenantHistory};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
+use wrinklefree::chat::{OutputParser, ToolCall};
 use wrinklefree::text::{GeneratedAnswer, LocatedPrompt, Prompt, TextError, Tokenizer};
 
 /// Names of a message's thinking.
@@ -95,8 +95,8 @@ impl AnswerRecorder {
 
 impl MessageRecorder {
     fn remember(&self, history: &TenantHistory, text: &str) {
-        let blocks = OutputBlocks::parse(text, &mut self.parser.clone());
-        let spelled = OutputBlocks::parse(text, &mut self.spelled.clone());
+        let blocks = self.parser.clone().parse(text);
+        let spelled = self.spelled.clone().parse(text);
         let calls: Vec<&ToolCall> = spelled.calls().collect();
         if calls.is_empty() && spelled.reasoning().is_empty() {
             return;

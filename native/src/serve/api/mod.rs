@@ -1,8 +1,8 @@
 //! The HTTP endpoints: OpenAI's and Anthropic's APIs and the server's own.
 //!
 //! Each endpoint has a file or folder. It parses a body into the structs of `body`, starts a
-//! `Generation` and formats the outputs. Imports point one way: `schema`, `template_messages` and
-//! `tools` at the bottom, then `body`, `generation` and `conversation`, then `stream`, then the
+//! `Generation` and formats the outputs. Imports point one way: `schema` at the
+//! bottom, then `body`, `generation` and `conversation`, then `stream`, then the
 //! endpoints, then this router.
 
 mod body;
@@ -27,9 +27,7 @@ mod responses;
 mod schema;
 mod status;
 mod stream;
-mod template_messages;
 mod tokens;
-pub mod tools;
 mod validation;
 
 use super::state::ServerState;

@@ -1,9 +1,9 @@
 //! `/tokenize`, `/detokenize`, `/tokenizer_info` and `/apply-template`.
 
-use super::body::chat::{ChatMessage, ChatToolFields, EndingFields, template_messages};
+use super::body::chat::{ChatMessage, EndingFields, template_messages};
 use super::body::tokens::{self, ApplyTemplateFields, DetokenizeFields, TokenizeFields};
 use super::body::{Body, JsonBody, KnownFields, parse};
-use super::conversation::Conversation;
+use super::conversation::ChatRequest;
 use super::status::ModelQuery;
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
@@ -13,6 +13,8 @@ use axum::extract::State;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
+use wrinklefree::chat::Conversation;
+use wrinklefree::chat::tools::ChatToolFields;
 use wrinklefree::text::Tokenizer;
 
 /// Fields of the bodies.
@@ -64,17 +66,16 @@ fn no_special_tokens(model: &ServedModel, asked: Option<bool>) -> Result<(), Api
 }
 
 /// Returns a conversation of which the prompt alone is needed.
-fn conversation(body: &Body, messages: Vec<ChatMessage>) -> Result<Conversation, ApiError> {
+fn conversation(body: &Body, messages: Vec<ChatMessage>) -> Result<ChatRequest, ApiError> {
     let messages = template_messages(messages)?;
-    Ok(Conversation {
-        field: "messages",
+    let chat = Conversation {
         ending: parse::<EndingFields>(body)?.ending(&messages)?,
         messages,
         tools: parse::<ChatToolFields>(body)?.tools()?,
         documents: None,
-        grammar: None,
         reasoning: parse(body)?,
-    })
+    };
+    Ok(ChatRequest { field: "messages", chat, grammar: None })
 }
 
 /// Tokenizes a text or a conversation.

@@ -1,10 +1,10 @@
 //! Reports whether outputs match a schema that was held for best effort.
 
-use super::tools::{OutputBlocks, OutputParser};
 use crate::serve::client::Arrival;
 use crate::serve::grammars::{AnswerForm, GrammarCompiler, RequestedGrammar};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use wrinklefree::chat::OutputParser;
 
 /// Field of responses with the report.
 const FIELD: &str = "schema_validation";
@@ -37,7 +37,7 @@ impl OutputValidator {
         let answer = match &self.parser {
             None => output.to_string(),
             Some(parser) => {
-                let blocks = OutputBlocks::parse(output, &mut parser.clone());
+                let blocks = parser.clone().parse(output);
                 if blocks.calls().next().is_some() {
                     return None;
                 }

@@ -3,7 +3,8 @@
 
 use super::requested::{AnswerForm, CallableTools, RequestedGrammar};
 use crate::models::grammar::{
-    Effort, Grammar, Relaxed, check_depth, closed, gbnf_to_lark, is_gbnf, lenient, relax,
+    Effort, Grammar, Relaxed, call_grammar, check_depth, closed, gbnf_to_lark, is_gbnf, lenient,
+    relax,
 };
 use serde_json::{Value, json};
 
@@ -18,17 +19,9 @@ impl RequestedGrammar {
             let Some(answer) = answer else { return Err("nothing is asked for".into()) };
             return answer.convert(effort);
         };
-        let (schema, left_out) = match answer {
-            Some(answer) => match answer.convert(effort)? {
-                // The schema becomes a part of a text, which nobody rewrites.
-                (Grammar::JsonSchema(schema), left_out) => {
-                    (Some(relax(&schema, Effort::Whole).schema), left_out)
-                }
-                _ => return Err("tools can be combined with JSON output only".into()),
-            },
-            None => (None, Vec::new()),
-        };
-        Ok((tools.grammar(schema, *format)?, left_out))
+        let answer = answer.as_ref().map(|answer| answer.convert(effort)).transpose()?;
+        let (answer, left_out) = answer.unzip();
+        Ok((call_grammar(tools, *format, answer)?, left_out.unwrap_or_default()))
     }
 }
 

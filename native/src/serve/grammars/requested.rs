@@ -1,10 +1,10 @@
 //! The form that a request asks of its outputs, as data.
 
 use crate::models::grammar::{TEXT, json_size, without_annotations};
-use crate::serve::api::tools::{CallFormat, Tools};
 use crate::serve::error::ApiError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use wrinklefree::chat::tools::{CallFormat, Tools};
 
 /// The form that a request asks its outputs to have: what the client wrote, and nothing made of it.
 ///
@@ -83,7 +83,7 @@ impl RequestedGrammar {
             *schema = without_annotations(schema).map_err(bad)?;
         }
         if let Some(CallableTools { tools, .. }) = &mut self.tools {
-            *tools = tools.without_annotations().map_err(bad)?;
+            *tools = tools.with_parameters(without_annotations).map_err(bad)?;
         }
         if json_size(&self, TEXT + FRAME).is_none() {
             return Err(bad(format!("it has more than {TEXT} bytes without annotations")));

@@ -1,17 +1,16 @@
 //! The body of `POST /v1/chat/completions`.
 
-use super::content::{Content, called_arguments, is_asked, template_role};
+use super::content::{Content, is_asked, template_role};
 use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
-use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
 use crate::serve::api::schema::{SchemaFn, schema_of};
-use crate::serve::api::template_messages::{Ending, is_prefill, tool_call};
-use crate::serve::api::tools::{ToolChoice, Tools};
 use crate::serve::error::ApiError;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
+use wrinklefree::chat::tools::ChatToolFields;
+use wrinklefree::chat::{Ending, called_arguments, is_prefill, tool_call};
 use wrinklefree::settings::Reasoning;
 
 /// Schemas of the body.
@@ -122,37 +121,6 @@ struct CalledCustomTool {
     /// Input of the call.
     #[serde(default)]
     input: String,
-}
-
-/// Fields about tools.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-pub struct ChatToolFields {
-    /// Functions that the model may call.
-    #[schema(max_items = 128)]
-    tools: Option<Vec<ChatTool>>,
-    /// Tool choice: `none`, `auto`, `required`, or one function by name.
-    tool_choice: Option<ChatToolChoice>,
-    /// Allow several calls in one output. Defaults to true.
-    parallel_tool_calls: Option<bool>,
-}
-
-/// A tool of a chat.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-struct ChatTool {
-    /// Type of the tool: `function`.
-    #[schema(pattern = "^function$")]
-    #[serde(rename = "type")]
-    kind: String,
-    /// The function.
-    function: FunctionDefinition,
-}
-
-/// Tool choice: a word, or one function by name.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected `none`, `auto`, `required` or a function's name")]
-enum ChatToolChoice {
-    Mode(ToolChoiceMode),
-    Function { function: FunctionName },
 }
 
 impl EndingFields {
@@ -287,23 +255,5 @@ impl ChatToolCall {
                 Err(ApiError::bad(format!("messages[{index}].tool_calls"), message))
             }
         }
-    }
-}
-
-impl ChatToolFields {
-    /// Converts and checks the tools.
-    ///
-    /// # Errors
-    /// Names the first invalid field.
-    pub fn tools(self) -> Result<Tools, ApiError> {
-        let numbered = self.tools.unwrap_or_default().into_iter().enumerate();
-        let tools = numbered.map(|(index, tool)| tool.function.into_tool(&tool.kind, index));
-        let choice = match self.tool_choice {
-            None => ToolChoice::Auto,
-            Some(ChatToolChoice::Mode(mode)) => mode.into(),
-            Some(ChatToolChoice::Function { function }) => ToolChoice::Named(function.name),
-        };
-        let parallel = self.parallel_tool_calls.unwrap_or(true);
-        Tools::new(tools.collect::<Result<_, _>>()?, choice, parallel)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::serve::error::ApiError;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use wrinklefree::chat;
 
@@ -185,25 +185,10 @@ pub fn text_only(param: &str, kind: &str) -> ApiError {
     ApiError::bad(param, format!("a part of type `{kind}` is not supported: send text only"))
 }
 
-/// Returns the arguments of an earlier call for chat templates: an object, or the text as it came. A model
-/// may have written them, or a limit of tokens may have cut them.
-pub fn called_arguments(arguments: Option<Value>) -> Value {
-    let text = match arguments {
-        None | Some(Value::Null) => return json!({}),
-        Some(Value::String(text)) => text,
-        Some(object @ Value::Object(_)) => return object,
-        Some(other) => other.to_string(),
-    };
-    match serde_json::from_str(&text) {
-        Ok(object @ Value::Object(_)) => object,
-        _ if text.trim().is_empty() => json!({}),
-        _ => text.trim().into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn older_messages_keep_what_is_readable() {

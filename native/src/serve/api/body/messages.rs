@@ -1,18 +1,18 @@
 //! Bodies of `POST /v1/messages` and `/v1/messages/count_tokens` (Anthropic's API).
 
-use super::content::{Content, called_arguments, stand_in, text_only};
+use super::content::{Content, stand_in, text_only};
 use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::required;
 use crate::serve::api::schema::{SchemaFn, schema_of};
-use crate::serve::api::template_messages::TemplateMessages;
-use crate::serve::api::tools::{Tool, ToolChoice, Tools};
 use crate::serve::error::ApiError;
 use crate::serve::grammars::{AnswerForm, RequestedGrammar};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
+use wrinklefree::chat::tools::{Tool, ToolChoice, Tools};
+use wrinklefree::chat::{TemplateMessages, called_arguments};
 use wrinklefree::settings::{Effort, Reasoning};
 
 /// Schemas of the body of `/v1/messages`.
@@ -308,7 +308,7 @@ impl AnthropicToolFields {
         let tools = numbered.map(tool).collect::<Result<_, _>>()?;
         let parallel = self.tool_choice.as_ref().is_none_or(|c| !c.disable_parallel_tool_use);
         let choice = self.tool_choice.map(AnthropicToolChoice::into_choice).transpose()?;
-        Tools::new(tools, choice.unwrap_or_default(), parallel)
+        Ok(Tools::new(tools, choice.unwrap_or_default(), parallel)?)
     }
 }
 

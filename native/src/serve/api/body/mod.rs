@@ -24,7 +24,6 @@ mod samplers;
 mod sampling;
 mod surrogates;
 pub mod tokens;
-mod tools;
 mod weight;
 
 pub use allowed_tokens::only_one;

@@ -1,21 +1,22 @@
 //! The body of `POST /v1/responses`.
 
 use super::chat::MAX_TOP_LOGPROBS;
-use super::content::{Content, called_arguments, is_asked, stand_in, template_role};
+use super::content::{Content, is_asked, stand_in, template_role};
 use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::required;
-use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
 use crate::serve::api::schema::{SchemaFn, schema_of};
-use crate::serve::api::template_messages::TemplateMessages;
-use crate::serve::api::tools::{ToolChoice, Tools};
 use crate::serve::error::ApiError;
 use crate::serve::grammars::{AnswerForm, RequestedGrammar};
 use crate::serve::ignored::IgnoredFields;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
+use wrinklefree::chat::tools::{
+    FunctionDefinition, FunctionName, ToolChoice, ToolChoiceMode, Tools, ToolsError,
+};
+use wrinklefree::chat::{TemplateMessages, called_arguments};
 use wrinklefree::settings::{Effort, Reasoning};
 
 /// Schemas of the body.
@@ -247,7 +248,8 @@ impl ResponsesToolFields {
             Some(ResponsesToolChoice::Function(function)) => ToolChoice::Named(function.name),
         };
         let parallel = self.parallel_tool_calls.unwrap_or(true);
-        Tools::new(tools.collect::<Result<_, _>>()?, choice, parallel)
+        let tools = tools.collect::<Result<_, ToolsError>>()?;
+        Ok(Tools::new(tools, choice, parallel)?)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Bodies of `POST /tokenize`, `/detokenize` and `/apply-template`.
 
-use super::chat::{ChatMessage, ChatToolFields, EndingFields};
+use super::chat::{ChatMessage, EndingFields};
 use super::model::ModelFields;
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use serde::Deserialize;
 use utoipa::ToSchema;
+use wrinklefree::chat::tools::ChatToolFields;
 use wrinklefree::settings::Reasoning;
 
 /// Schemas of the body of `/tokenize`.

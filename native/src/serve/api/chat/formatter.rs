@@ -4,10 +4,10 @@ use crate::serve::api::conversation::OutputRequest;
 use crate::serve::api::generation::{Generation, RequestOutput, reason_name};
 use crate::serve::api::logprobs;
 use crate::serve::api::stream::{Envelope, Framing, StreamFormatter};
-use crate::serve::api::tools::{OutputBlocks, OutputDelta, OutputParser, ToolCall};
 use crate::serve::ids;
 use crate::serve::served_model::ModelLabel;
 use serde_json::{Value, json};
+use wrinklefree::chat::{OutputDelta, OutputParser, ToolCall};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
@@ -69,7 +69,7 @@ impl ChatFormatter {
 
     fn choice(&self, index: usize, output: &RequestOutput) -> Value {
         let mut parser = self.parser.clone();
-        let blocks = OutputBlocks::parse(&output.text, &mut parser);
+        let blocks = parser.parse(&output.text);
         let text = self.beginning.echo.clone() + &blocks.text();
         let calls = blocks.calls().collect::<Vec<_>>();
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});

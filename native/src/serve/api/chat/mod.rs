@@ -2,9 +2,9 @@
 
 mod formatter;
 
-use super::body::chat::{BODY, ChatFields, ChatToolFields, EndingFields};
+use super::body::chat::{BODY, ChatFields, EndingFields};
 use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
-use super::conversation::{Conversation, OutputRequest};
+use super::conversation::{ChatRequest, OutputRequest};
 use super::generation::aside;
 use super::loading::{self, SignFormat};
 use super::stream::{self, Envelope};
@@ -16,6 +16,8 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use formatter::{Beginning, ChatFormatter};
 use std::sync::LazyLock;
+use wrinklefree::chat::Conversation;
+use wrinklefree::chat::tools::ChatToolFields;
 
 /// Fields of the body.
 static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::new(BODY, &[]));
@@ -51,18 +53,18 @@ fn outputs(options: &GenerationOptions, chat: &ChatFields) -> Result<OutputReque
 }
 
 /// Reads the conversation of a body.
-fn conversation(body: &Body, chat: &mut ChatFields) -> Result<Conversation, ApiError> {
+fn conversation(body: &Body, chat: &mut ChatFields) -> Result<ChatRequest, ApiError> {
     let tools: ChatToolFields = parse(body)?;
     let messages = chat.messages()?;
-    Ok(Conversation {
-        field: "messages",
+    let chat = Conversation {
         documents: chat.documents()?,
         ending: parse::<EndingFields>(body)?.ending(&messages)?,
         messages,
         tools: tools.tools()?,
-        grammar: parse::<OutputFormatFields>(body)?.grammar()?,
         reasoning: parse(body)?,
-    })
+    };
+    let grammar = parse::<OutputFormatFields>(body)?.grammar()?;
+    Ok(ChatRequest { field: "messages", chat, grammar })
 }
 
 /// Answers a body. With `null_first`, the content of a stream's first chunk is null where it is empty.
@@ -77,7 +79,7 @@ async fn respond(body: JsonBody, null_first: bool) -> Result<Response, ApiError>
         let outputs = outputs(&options, &chat)?;
         let conversation = conversation(body, &mut chat)?;
         let prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
-        let echo = chat.echoed(&conversation.messages, conversation.ending);
+        let echo = chat.echoed(&conversation.chat.messages, conversation.chat.ending);
         Ok((prompt, options.streams(), options.stream_usage()?, outputs, echo))
     });
     let (prompt, streams, usage, outputs, echo) = prepared.await?;

@@ -3,11 +3,11 @@
 use super::error;
 use crate::serve::api::generation::{Generation, RequestOutput};
 use crate::serve::api::stream::{Framing, StreamFormatter};
-use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, OutputParser};
 use crate::serve::error::ApiError;
 use crate::serve::ids;
 use axum::response::sse::Event;
 use serde_json::{Value, json};
+use wrinklefree::chat::{OutputBlock, OutputBlocks, OutputDelta, OutputParser};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
@@ -37,7 +37,7 @@ impl MessageFormatter {
 
     /// Returns a response with the complete output.
     pub fn whole(mut self, output: &RequestOutput, generation: &Generation) -> Value {
-        self.blocks = OutputBlocks::parse(&output.text, &mut self.parser);
+        self.blocks = self.parser.parse(&output.text);
         self.reason = output.reason.map(|reason| self.parser.end(reason));
         let blocks = self.blocks.0.iter().enumerate();
         let content: Vec<Value> = blocks.filter_map(|(i, block)| self.block(i, block)).collect();

@@ -15,11 +15,10 @@ use super::body::messages::{
 use super::body::{
     Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, Texts, parse,
 };
-use super::conversation::Conversation;
+use super::conversation::ChatRequest;
 use super::generation::aside;
 use super::loading::{self, SignFormat};
 use super::stream;
-use super::template_messages::Ending;
 use super::validation::attach;
 use crate::serve::error::ApiError;
 use axum::Json;
@@ -27,6 +26,7 @@ use axum::response::{IntoResponse, Response};
 use formatter::MessageFormatter;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
+use wrinklefree::chat::{Conversation, Ending};
 use wrinklefree::settings::Reasoning;
 
 /// Fields of the body.
@@ -34,24 +34,24 @@ static FIELDS: LazyLock<KnownFields> =
     LazyLock::new(|| KnownFields::new(BODY, &["mcp_servers", "container"]));
 
 /// Reads the conversation of a body.
-fn conversation(body: &Body) -> Result<Conversation, ApiError> {
+fn conversation(body: &Body) -> Result<ChatRequest, ApiError> {
     let (messages, tools): (AnthropicMessageFields, AnthropicToolFields) =
         (parse(body)?, parse(body)?);
     let output: AnthropicOutputFields = parse(body)?;
     let (effort, format) = (output.effort(), output.grammar()?);
     let messages = messages.messages()?;
-    Ok(Conversation {
-        field: "messages",
+    let chat = Conversation {
         ending: Ending::of_last(messages.last()),
         messages,
         tools: tools.tools()?,
         documents: None,
-        grammar: parse::<OutputFormatFields>(body)?.or(format)?,
         reasoning: parse::<AnthropicThinkingFields>(body)?
             .reasoning()
             .or(parse(body)?)
             .or(Reasoning { reasoning_effort: effort, ..Reasoning::default() }),
-    })
+    };
+    let grammar = parse::<OutputFormatFields>(body)?.or(format)?;
+    Ok(ChatRequest { field: "messages", chat, grammar })
 }
 
 /// Checks all of a body that can be checked without the model.

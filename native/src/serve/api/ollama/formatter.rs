@@ -4,12 +4,12 @@ use super::error;
 use crate::serve::api::generation::{Generation, RequestOutput};
 use crate::serve::api::logprobs;
 use crate::serve::api::stream::{Framing, StreamFormatter};
-use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ModelLabel;
 use crate::serve::{ids, rfc3339};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use wrinklefree::chat::{OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
@@ -98,7 +98,7 @@ impl OllamaFormatter {
 
     /// Returns a response with the complete output.
     pub fn whole(mut self, output: &RequestOutput, generation: &Generation) -> Value {
-        self.blocks = OutputBlocks::parse(&output.text, &mut self.parser);
+        self.blocks = self.parser.parse(&output.text);
         self.reason = output.reason.map(|reason| self.parser.end(reason));
         let calls = self.complete_calls(true);
         let (text, thinking) = (self.blocks.text(), self.blocks.reasoning());

@@ -2,19 +2,16 @@
 
 use super::formatter::Shape;
 use super::{Prepared, Prompt, answer};
-use crate::serve::api::body::chat::ChatToolFields;
 use crate::serve::api::body::ollama::{
     OllamaChatFields, OllamaFields, OllamaGenerateFields, OllamaLoadFields,
 };
 use crate::serve::api::body::{
     Body, GenerationOptions, JsonBody, KnownFields, ollama, parse, refuse_unsupported,
 };
-use crate::serve::api::conversation::Conversation;
+use crate::serve::api::conversation::ChatRequest;
 use crate::serve::api::infill::Hole;
 use crate::serve::api::loading::{self, SignFormat};
 use crate::serve::api::plain_text::PlainText;
-use crate::serve::api::template_messages::Ending;
-use crate::serve::api::tools::Tools;
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
@@ -23,6 +20,8 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
+use wrinklefree::chat::tools::{ChatToolFields, Tools};
+use wrinklefree::chat::{Conversation, Ending};
 use wrinklefree::engine::Request;
 
 /// Fields that Ollama has and this server refuses.
@@ -49,7 +48,7 @@ pub async fn run(
 fn check_chat(body: &Body) -> Result<(), ApiError> {
     check_fields(body, &CHAT)?;
     parse::<OllamaChatFields>(body)?.messages()?;
-    parse::<ChatToolFields>(body)?.tools().map(drop)
+    Ok(parse::<ChatToolFields>(body)?.tools().map(drop)?)
 }
 
 /// Checks a body of `/api/generate` without its model.
@@ -153,15 +152,14 @@ fn conversation(
     if messages.is_empty() {
         return Ok(Prompt::None);
     }
-    let conversation = Conversation {
-        field: "messages",
+    let chat = Conversation {
         ending: Ending::of_last(messages.last()),
         messages,
         tools,
         documents: None,
-        grammar: fields.grammar()?,
         reasoning: fields.reasoning(),
     };
+    let conversation = ChatRequest { field: "messages", chat, grammar: fields.grammar()? };
     let prepared = conversation.prepare(model, body, options, fields.logprobs()?)?;
     Ok(Prompt::Conversation(Box::new(prepared)))
 }

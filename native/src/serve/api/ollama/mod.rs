@@ -15,7 +15,6 @@ use super::conversation::PreparedConversation;
 use super::generation::{Generation, aside};
 use super::plain_text::PlainText;
 use super::stream;
-use super::tools::{CallParser, OutputParser};
 use super::validation::attach;
 use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
@@ -29,6 +28,8 @@ use axum::routing::{delete, get, post};
 use formatter::OllamaFormatter;
 use std::sync::Arc;
 use std::time::Instant;
+use wrinklefree::chat::OutputParser;
+use wrinklefree::chat::tools::CallParser;
 
 /// Path below which this API is.
 pub const PATH: &str = "/api/";

@@ -5,8 +5,6 @@ use crate::serve::admission::BodyPermit;
 use crate::serve::api::body::Body;
 use crate::serve::api::generation::{Generation, RequestOutput};
 use crate::serve::api::stream::{Framing, StreamFormatter};
-use crate::serve::api::template_messages::TemplateMessages;
-use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, OutputParser};
 use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
 use crate::serve::ids;
@@ -15,6 +13,7 @@ use crate::serve::state::now;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use wrinklefree::chat::AnswerParser;
+use wrinklefree::chat::{OutputBlock, OutputBlocks, OutputDelta, OutputParser, TemplateMessages};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 

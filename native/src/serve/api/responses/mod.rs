@@ -8,11 +8,10 @@ use super::body::responses::{
     ResponsesStateFields, ResponsesTextFields, ResponsesToolFields,
 };
 use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
-use super::conversation::Conversation;
+use super::conversation::ChatRequest;
 use super::generation::aside;
 use super::loading::{self, SignFormat};
 use super::stream;
-use super::template_messages::Ending;
 use super::validation::attach;
 use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
@@ -27,6 +26,7 @@ use formatter::{ResponsesFormatter, Storage};
 use scores::Scores;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
+use wrinklefree::chat::{Conversation, Ending};
 
 /// A conversation is stored if its JSON is no longer than the longest text of so many contexts: signs of
 /// JSON are no text.
@@ -44,7 +44,7 @@ fn conversation(
     body: &Body,
     model: &ServedModel,
     store: &ResponseStore,
-) -> Result<(Conversation, Option<Storage>), ApiError> {
+) -> Result<(ChatRequest, Option<Storage>), ApiError> {
     let (mut input, tools): (ResponsesInputFields, ResponsesToolFields) =
         (parse(body)?, parse(body)?);
     let format = parse::<ResponsesTextFields>(body)?.grammar();
@@ -67,16 +67,15 @@ fn conversation(
         tenant: body.tenant.clone(),
         messages: texts,
     });
-    let conversation = Conversation {
-        field: "input",
+    let chat = Conversation {
         messages: system.into_iter().chain(messages).collect(),
         ending: Ending::NewMessage,
         tools: tools.tools(&body.ignored)?,
         documents: None,
-        grammar: parse::<OutputFormatFields>(body)?.or(format)?,
         reasoning: parse::<ResponsesReasoningFields>(body)?.reasoning().or(parse(body)?),
     };
-    Ok((conversation, storage))
+    let grammar = parse::<OutputFormatFields>(body)?.or(format)?;
+    Ok((ChatRequest { field: "input", chat, grammar }, storage))
 }
 
 /// Checks all of a body that can be checked without the model.

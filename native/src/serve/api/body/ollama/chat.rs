@@ -1,12 +1,12 @@
 //! Messages of Ollama's API.
 
-use super::super::content::{called_arguments, is_asked, template_role};
-use crate::serve::api::template_messages::tool_call;
+use super::super::content::{is_asked, template_role};
 use crate::serve::error::ApiError;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+use wrinklefree::chat::{called_arguments, tool_call};
 
 /// Most lines that stand for the images of a message.
 const MOST_LINES: usize = 16;

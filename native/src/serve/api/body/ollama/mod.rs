@@ -6,7 +6,6 @@ mod options;
 pub use chat::OllamaChatFields;
 pub use options::check_options;
 
-use super::chat::ChatToolFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::prompts::Prompts;
@@ -22,6 +21,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
 use utoipa::ToSchema;
+use wrinklefree::chat::tools::ChatToolFields;
 use wrinklefree::settings::{Effort, Reasoning};
 
 /// Schemas of the body of `/api/chat`.

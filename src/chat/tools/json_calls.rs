@@ -2,7 +2,7 @@
 
 use super::format::JsonFormat;
 use super::held_text::HeldText;
-use super::output::OutputDelta;
+use crate::chat::output::OutputDelta;
 
 /// Splits text with calls while it is generated.
 #[derive(Clone, Debug)]
@@ -175,8 +175,9 @@ impl JsonScanner {
 
 #[cfg(test)]
 mod tests {
-    use super::super::CallFormat;
-    use super::super::output::{CallParser, OutputBlock, OutputBlocks, OutputParser, ToolCall};
+    use crate::chat::tools::CallFormat;
+    use crate::chat::tools::CallParser;
+    use crate::chat::{OutputBlock, OutputBlocks, OutputParser, ToolCall};
 
     fn parser(format: CallFormat) -> OutputParser {
         OutputParser::new(None, format.parser(std::iter::empty(), false))
@@ -194,11 +195,7 @@ mod tests {
             let open = format.json().map_or("<tool_call>", |json| json.open);
             for cut in 1..open.len() {
                 let mut parser = OutputParser::new(None, format.parser(std::iter::empty(), true));
-                assert_eq!(
-                    OutputBlocks::parse(&open[..cut], &mut parser).0,
-                    [],
-                    "{format:?}, {cut}"
-                );
+                assert_eq!(parser.parse(&open[..cut]).0, [], "{format:?}, {cut}");
             }
         }
     }
@@ -265,7 +262,7 @@ mod tests {
                 assert_eq!(parse(format, &output, size).0, want, "{format:?}, {size}");
             }
             let mut plain = OutputParser::new(None, CallParser::Plain);
-            assert_eq!(OutputBlocks::parse(&output, &mut plain).0, [text(&output)]);
+            assert_eq!(plain.parse(&output).0, [text(&output)]);
         }
     }
 

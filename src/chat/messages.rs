@@ -14,6 +14,7 @@ impl TemplateMessages {
     /// Returns the messages with one system message, which is the first: the first ones are joined, and
     /// later ones become the user's, or a part of the
     /// user's message before them. `None` if they are so already.
+    #[must_use]
     pub fn with_one_system(messages: &[Value]) -> Option<Vec<Value>> {
         let is_system = |message: &&Value| message["role"] == "system";
         let first = messages.iter().take_while(is_system).count();
@@ -40,6 +41,7 @@ impl TemplateMessages {
 
     /// Returns the messages with objects as the arguments of all calls: others become a member of one, for
     /// templates that write an object's members. `None` if they are objects already.
+    #[must_use]
     pub fn with_objects(messages: &[Value]) -> Option<Vec<Value>> {
         let mut all = messages.to_vec();
         let calls = all.iter_mut().filter_map(|message| message.get_mut("tool_calls"));
@@ -55,6 +57,7 @@ impl TemplateMessages {
 
     /// Returns the messages so that users and assistants alternate: texts of the same role are joined.
     /// `None` if there are none.
+    #[must_use]
     pub fn joined(messages: &[Value]) -> Option<Vec<Value>> {
         let mut all: Vec<Value> = Vec::new();
         for message in messages {
@@ -107,6 +110,7 @@ impl TemplateMessages {
     }
 
     /// Returns the messages.
+    #[must_use]
     pub fn finish(self) -> Vec<Value> {
         self.messages
     }
@@ -154,6 +158,7 @@ pub enum Ending {
 impl Ending {
     /// Returns the end of a prompt whose last message is this one: the model continues a text of the
     /// assistant.
+    #[must_use]
     pub fn of_last(message: Option<&Value>) -> Self {
         match message.is_some_and(is_prefill) {
             true => Self::LastMessage,
@@ -163,15 +168,44 @@ impl Ending {
 }
 
 /// Returns true for a text of the assistant, which can be continued.
+#[must_use]
 pub fn is_prefill(message: &Value) -> bool {
     let text = message["content"].as_str().unwrap_or_default();
     message["role"] == "assistant" && message.get("tool_calls").is_none() && !text.trim().is_empty()
 }
 
 /// Returns a tool call for templates. Its arguments are an object: templates serialize it themselves.
+#[must_use]
 pub fn tool_call(id: Option<String>, name: &str, arguments: Value) -> Value {
     let function = json!({"name": name, "arguments": arguments});
     json!({"id": id, "type": "function", "function": function})
+}
+
+/// Returns the arguments of an earlier call for chat templates: an object, or the text as it came. A model
+/// may have written them, or a limit of tokens may have cut them.
+#[must_use]
+pub fn called_arguments(arguments: Option<Value>) -> Value {
+    let text = match arguments {
+        None | Some(Value::Null) => return json!({}),
+        Some(Value::String(text)) => text,
+        Some(object @ Value::Object(_)) => return object,
+        Some(other) => other.to_string(),
+    };
+    match serde_json::from_str(&text) {
+        Ok(object @ Value::Object(_)) => object,
+        _ if text.trim().is_empty() => json!({}),
+        _ => text.trim().into(),
+    }
+}
+
+/// Replaces the arguments of a message's calls by what templates write.
+pub fn with_called_arguments(message: &mut Value) {
+    let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+    let functions = calls.into_iter().flatten().filter_map(|call| call.get_mut("function"));
+    for function in functions.filter_map(Value::as_object_mut) {
+        let arguments = called_arguments(function.get_mut("arguments").map(Value::take));
+        function.insert("arguments".into(), arguments);
+    }
 }
 
 #[cfg(test)]

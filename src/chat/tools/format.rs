@@ -1,11 +1,10 @@
 //! Formats of calls, by the signs of chat templates.
 
-use super::Tool;
 use super::json_calls::JsonCallParser;
-use super::output::CallParser;
 use super::xml::{self, XmlDialect, XmlParser, XmlTypes};
+use super::{CallParser, Tool};
+use crate::text::ChatTemplate;
 use serde::{Deserialize, Serialize};
-use wrinklefree::text::ChatTemplate;
 
 /// Format of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,6 +107,7 @@ const FUNCTIONARY: JsonFormat = JsonFormat {
 };
 impl CallFormat {
     /// Returns the format that a template writes; `None` if it knows no calls.
+    #[must_use]
     pub fn of_template(template: &ChatTemplate) -> Option<Self> {
         let source = template.tool_source();
         let written = SIGNS.into_iter().find(|(sign, _)| source.contains(sign))?.1;
@@ -117,6 +117,7 @@ impl CallFormat {
     }
 
     /// Returns the texts around calls in JSON; `None` for XML.
+    #[must_use]
     pub fn json(self) -> Option<&'static JsonFormat> {
         match self {
             Self::Hermes => Some(&HERMES),
@@ -129,6 +130,7 @@ impl CallFormat {
     }
 
     /// Returns the texts around calls in XML.
+    #[must_use]
     pub fn xml(self) -> &'static XmlDialect {
         if self == Self::GlmXml { &xml::GLM } else { &xml::QWEN }
     }
@@ -145,7 +147,7 @@ impl CallFormat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wrinklefree::format::TextParts;
+    use crate::format::TextParts;
 
     #[test]
     fn templates_show_their_format() {

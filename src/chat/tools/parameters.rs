@@ -1,7 +1,7 @@
 //! Parameters of a tool, for formats that write each of them apart: what a schema of arguments means for
 //! single parameters.
 
-use super::definitions;
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
 
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
             return Ok(Vec::new());
         }
         let mut found = vec![self.own(fields)?];
-        let pointer = schema["$ref"].as_str().and_then(definitions::pointer);
+        let pointer = schema["$ref"].as_str().and_then(pointer);
         if let Some(target) = pointer.and_then(|pointer| self.root.pointer(&pointer)) {
             let target = self.read(target, depth + 1)?;
             found = self.both(found, target)?;
@@ -204,6 +204,13 @@ impl<'a> Parameter<'a> {
         self.schemas.extend(others?);
         Some(self)
     }
+}
+
+/// Returns the JSON pointer of a reference; `None` for a reference to another document, or by name.
+#[must_use]
+pub fn pointer(reference: &str) -> Option<String> {
+    let fragment = percent_decode_str(reference.strip_prefix('#')?).decode_utf8().ok()?;
+    (fragment.is_empty() || fragment.starts_with('/')).then(|| fragment.into_owned())
 }
 
 #[cfg(test)]

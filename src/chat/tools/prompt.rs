@@ -1,8 +1,8 @@
 //! Presents tools, calls and results to the model.
 
 use super::CallFormat;
+use crate::text::ChatTemplate;
 use serde_json::{Value, json};
-use wrinklefree::text::ChatTemplate;
 
 /// Texts around the parts of a call, for templates without calls.
 const OPEN: &str = "<tool_call>\n{\"name\": \"";
@@ -14,6 +14,7 @@ const MISTRAL_ID: usize = 9;
 
 /// Returns the messages and tools to render with a chat template. If the template knows no calls, tools,
 /// calls and results become text.
+#[must_use]
 pub fn for_template(
     template: &ChatTemplate,
     messages: Vec<Value>,
@@ -103,7 +104,7 @@ fn as_text(mut message: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wrinklefree::format::TextParts;
+    use crate::format::TextParts;
 
     fn template(source: &str) -> ChatTemplate {
         let parts = TextParts { chat_template: Some(source.into()), ..TextParts::default() };

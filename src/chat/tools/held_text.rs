@@ -1,6 +1,6 @@
 //! Text that a parser of calls holds back while it may be the beginning of a marker.
 
-use super::output::{OutputDelta, text_delta};
+use crate::chat::output::{OutputDelta, text_delta};
 
 /// Text that has arrived and is not parsed yet.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,6 @@
 //! Values of a parameter that formats write without quotes: which ones its schema allows.
 
-use super::definitions;
-use super::parameters::Parameter;
+use super::parameters::{Parameter, pointer};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -206,7 +205,7 @@ fn read(schema: &Value, root: &Value, left: &mut usize, depth: usize) -> Values 
         let options = options.iter().map(|option| read(option, root, left, depth + 1));
         all = all.and(options.fold(none, Values::or));
     }
-    let pointer = schema["$ref"].as_str().and_then(definitions::pointer);
+    let pointer = schema["$ref"].as_str().and_then(pointer);
     let target = pointer.and_then(|pointer| root.pointer(&pointer));
     for part in lists[3].into_iter().flatten().chain(target) {
         all = all.and(read(part, root, left, depth + 1));

@@ -1,63 +1,64 @@
 //! Grammars of outputs with tool calls.
 
-use super::format::JsonFormat;
-use super::xml::{self, XmlDialect};
-use super::xml_grammar::XmlRules;
-use super::{CallFormat, Tool, ToolChoice, Tools};
-use crate::models::grammar::{Effort, Grammar, check_size, closed, compact, lenient, relax};
+use super::xml_calls::XmlRules;
+use super::{Effort, Grammar, check_size, closed, compact, lenient, relax};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use wrinklefree::chat::tools::{self, CallFormat, JsonFormat, Tool, ToolChoice, Tools, XmlDialect};
 
-impl Tools {
-    /// Returns the grammar of outputs. An output without calls must match the JSON schema `output`,
-    /// or is any text.
-    ///
-    /// # Errors
-    /// If `output` or the parameters of a tool are not a JSON schema, or the grammar becomes too large.
-    pub fn grammar(&self, output: Option<Value>, format: CallFormat) -> Result<Grammar, String> {
-        let mut lark = String::from("%llguidance {}\n");
-        if self.choice == ToolChoice::None {
-            return Ok(Grammar::Lark(lark + &Shape::new(format).none() + "\n"));
-        }
-        let mut xml = XmlRules::new(format.xml());
-        let mut alternatives = Vec::new();
-        for (index, tool) in self.callable_tools().enumerate() {
-            alternatives.push(format!("call_{index}"));
-            let written = match format.json() {
-                Some(json) => json_call(index, tool, json).map(|rules| lark += &rules),
-                None => xml.call(index, tool),
-            };
-            written.map_err(|error| format!("tools[{}] (`{}`): {error}", tool.index, tool.name))?;
-            check_size(lark.len())?;
-        }
-        if format.json().is_none() {
-            lark += &xml.lark;
-        }
-        let _ = writeln!(lark, "call: {}", alternatives.join(" | "));
-        let shape = Shape::new(format);
-        // A function that is named is called once.
-        let named = matches!(self.choice, ToolChoice::Named(_));
-        let between = shape.between.filter(|_| self.parallel && !named);
-        let more = between.map(|between| format!("({} call)*", text(between))).unwrap_or_default();
-        let _ = writeln!(lark, "calls: call {more} {}", text(shape.end));
-        let head = format!("{} {}", text(shape.open), text(shape.before_name));
-        let start = match (&self.choice, output) {
-            (ToolChoice::Required | ToolChoice::Named(_), _) => format!("start: {head} calls"),
-            (_, Some(schema)) => {
-                let schema = compact(schema)?;
-                format!("start: {head} calls | answer\nanswer: %json {schema}")
-            }
-            (_, None) => shape.optional(self.parallel),
-        };
-        Ok(Grammar::Lark(lark + &start + "\n"))
+/// Returns the grammar of outputs that call tools. An output without calls must match `answer`, or is any
+/// text.
+///
+/// # Errors
+/// If `answer` or the parameters of a tool are not a JSON schema, or the grammar becomes too large.
+pub fn call_grammar(
+    tools: &Tools,
+    format: CallFormat,
+    answer: Option<Grammar>,
+) -> Result<Grammar, String> {
+    let mut lark = String::from("%llguidance {}\n");
+    if *tools.choice() == ToolChoice::None {
+        return Ok(Grammar::Lark(lark + &Shape::new(format).none() + "\n"));
     }
-
-    fn callable_tools(&self) -> impl Iterator<Item = &Tool> {
-        let callable = |tool: &&Tool| match &self.choice {
-            ToolChoice::Named(name) => *name == tool.name,
-            _ => true,
+    let mut xml = XmlRules::new(format.xml());
+    let mut alternatives = Vec::new();
+    for (index, tool) in tools.chosen().enumerate() {
+        alternatives.push(format!("call_{index}"));
+        let written = match format.json() {
+            Some(json) => json_call(index, tool, json).map(|rules| lark += &rules),
+            None => xml.call(index, tool),
         };
-        self.list.iter().filter(callable)
+        written.map_err(|error| format!("tools[{}] (`{}`): {error}", tool.index, tool.name))?;
+        check_size(lark.len())?;
+    }
+    if format.json().is_none() {
+        lark += &xml.lark;
+    }
+    let _ = writeln!(lark, "call: {}", alternatives.join(" | "));
+    let shape = Shape::new(format);
+    let between = shape.between.filter(|_| tools.are_parallel());
+    let more = between.map(|between| format!("({} call)*", text(between))).unwrap_or_default();
+    let _ = writeln!(lark, "calls: call {more} {}", text(shape.end));
+    let head = format!("{} {}", text(shape.open), text(shape.before_name));
+    let start = match (tools.choice(), answer) {
+        (ToolChoice::Required | ToolChoice::Named(_), _) => format!("start: {head} calls"),
+        (_, Some(answer)) => {
+            let schema = answer_schema(answer)?;
+            format!("start: {head} calls | answer\nanswer: %json {schema}")
+        }
+        (_, None) => shape.optional(tools.are_parallel()),
+    };
+    Ok(Grammar::Lark(lark + &start + "\n"))
+}
+
+/// Returns the schema of an answer as a part of a grammar. Calls cannot be told apart from other forms.
+fn answer_schema(answer: Grammar) -> Result<Value, String> {
+    match answer {
+        // The schema becomes a part of a text, which nobody rewrites.
+        Grammar::JsonSchema(schema) => compact(relax(&schema, Effort::Whole).schema),
+        Grammar::Regex(_) | Grammar::Lark(_) => {
+            Err("tools can be combined with JSON output only".into())
+        }
     }
 }
 
@@ -80,7 +81,7 @@ impl Shape {
             None => {
                 let XmlDialect { function, between, .. } = format.xml();
                 Self {
-                    open: xml::OPEN,
+                    open: tools::OPEN,
                     before_name: function[0],
                     between: Some(between),
                     end: "",
@@ -192,7 +193,8 @@ mod tests {
         let tokenizer = loaded.tokenizer().expect("has one");
         let vocab = loaded.model.spec().vocab_size;
         let grammars = Grammars::new(tokenizer, vocab, &loaded.defaults.eos).expect("made");
-        let grammar = tools.grammar(output, format).expect("schemas");
+        let grammar =
+            call_grammar(tools, format, output.map(Grammar::JsonSchema)).expect("schemas");
         let mut constraint = grammars.compile(grammar).expect("compiles").constraint;
         let ids = tokenizer.encode(text, false).expect("text");
         for token in ids.iter().chain(&loaded.defaults.eos[..1]) {
@@ -211,6 +213,16 @@ mod tests {
     const OSLO: &str =
         "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>";
     const TIME: &str = "<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>";
+
+    #[test]
+    fn errors_name_the_tool() {
+        let list = vec![tool("f", json!("x"))];
+        let text = Tools::new(list, ToolChoice::Auto, true).expect("valid");
+        for format in [CallFormat::Hermes, CallFormat::QwenXml] {
+            let error = call_grammar(&text, format, None).expect_err("no schema");
+            assert!(error.contains("an object") && error.contains("tools[0]"), "{error}");
+        }
+    }
 
     #[test]
     fn grammars_accept_the_allowed_calls() {
@@ -334,7 +346,7 @@ mod tests {
         for (format, texts) in cases {
             for (text, want) in texts {
                 for choice in [ToolChoice::Auto, ToolChoice::Required] {
-                    let open = format.json().map_or(xml::OPEN, |json| json.open);
+                    let open = format.json().map_or(tools::OPEN, |json| json.open);
                     let begins = text.starts_with(open) && !text.ends_with(": 1}");
                     let want = *want && (choice == ToolChoice::Auto || begins);
                     let tools = tools(choice.clone(), true);
@@ -397,12 +409,12 @@ mod tests {
         let strict =
             Tool { strict: true, ..tool("f", of(json!({"type": "string", "pattern": "^b"}))) };
         let tools = Tools::new(vec![strict], ToolChoice::Auto, true).expect("valid");
-        let error = tools.grammar(None, CallFormat::QwenXml).expect_err("a pattern");
+        let error = call_grammar(&tools, CallFormat::QwenXml, None).expect_err("a pattern");
         assert!(
             error.contains("tools[0]") && error.contains("`pattern` of the parameter `d`"),
             "{error}"
         );
-        assert!(tools.grammar(None, CallFormat::Hermes).is_ok());
+        assert!(call_grammar(&tools, CallFormat::Hermes, None).is_ok());
     }
 
     /// Pydantic and MCP write nested types as references to definitions of the whole tool.
@@ -447,17 +459,17 @@ mod tests {
         }
         let mut large = parameters;
         large["definitions"]["Node"]["properties"]["x"] = json!({"const": "x".repeat(TEXT)});
-        let error = tools(&large).grammar(None, CallFormat::QwenXml).expect_err("too large");
+        let error = call_grammar(&tools(&large), CallFormat::QwenXml, None).expect_err("too large");
         assert!(error.contains("too large"), "{error}");
         large["definitions"]["Node"]["properties"]["x"] = json!({"description": "x".repeat(TEXT)});
-        assert!(tools(&large).grammar(None, CallFormat::QwenXml).is_ok());
+        assert!(call_grammar(&tools(&large), CallFormat::QwenXml, None).is_ok());
     }
 
     /// Some vocabularies have the markers as control tokens, which text never contains.
     #[test]
     fn markers_may_be_control_tokens() {
         let [open, close, eos] = [96, 97, 98];
-        let added: Vec<Value> = [(open, xml::OPEN), (close, "</tool_call>"), (eos, "<eos>")]
+        let added: Vec<Value> = [(open, tools::OPEN), (close, "</tool_call>"), (eos, "<eos>")]
             .iter()
             .map(|(id, name)| {
                 json!({"id": id, "content": name, "special": true, "single_word": false,
@@ -474,8 +486,8 @@ mod tests {
         let tokenizer = Tokenizer::from_json(json.to_string().as_bytes()).expect("one");
         let size = tokenizer.vocab_size();
         let grammars = Grammars::new(&tokenizer, size, &[eos]).expect("made");
-        let grammar =
-            tools(ToolChoice::Required, false).grammar(None, CallFormat::Hermes).expect("schemas");
+        let grammar = call_grammar(&tools(ToolChoice::Required, false), CallFormat::Hermes, None)
+            .expect("schemas");
         let mut constraint = grammars.compile(grammar).expect("compiles").constraint;
         let letter = |c: char| 1 + (c as u32 - ' ' as u32);
         let call = "{\"name\": \"time\", \"arguments\": {}}".chars().map(letter);

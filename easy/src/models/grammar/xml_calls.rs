@@ -1,14 +1,11 @@
 //! Grammar of calls in XML.
 
-use super::Tool;
+use super::TEXT;
+use super::calls::{argument_schema, grammar_schema, regex, text};
 use super::definitions::Definitions;
-use super::grammar::{argument_schema, grammar_schema, regex, text};
-use super::parameters::{Parameter, Parameters, alternatives};
-use super::values::Values;
-use super::xml::XmlDialect;
-use crate::models::grammar::TEXT;
 use serde_json::{Value, json};
 use std::fmt::Write;
+use wrinklefree::chat::tools::{Parameter, Parameters, Tool, Values, XmlDialect, alternatives};
 
 /// Writes the rules of calls. Each parameter is a rule, and so is what may follow it.
 pub struct XmlRules {

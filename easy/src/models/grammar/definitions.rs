@@ -1,7 +1,7 @@
 //! Definitions of a tool's schema, for formats that write each parameter apart.
 
-use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
+use wrinklefree::chat::tools::pointer;
 
 /// Keywords whose values are data, not schemas.
 const DATA: [&str; 5] = ["const", "default", "enum", "example", "examples"];
@@ -75,12 +75,6 @@ fn target(reference: &mut String) -> Option<(&'static str, String, String)> {
     let (section, name) = kept.unwrap_or_else(|| ("$defs", format!("#{pointer}")));
     *reference = format!("#/{section}/{}", name.replace('~', "~0").replace('/', "~1"));
     Some((section, name, pointer))
-}
-
-/// Returns the JSON pointer of a reference; `None` for a reference to another document, or by name.
-pub fn pointer(reference: &str) -> Option<String> {
-    let fragment = percent_decode_str(reference.strip_prefix('#')?).decode_utf8().ok()?;
-    (fragment.is_empty() || fragment.starts_with('/')).then(|| fragment.into_owned())
 }
 
 /// Calls `visit` for all references inside a schema.

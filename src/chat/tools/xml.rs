@@ -23,17 +23,17 @@
 //! `</parameter>` and `</arg_value>` end a value only where another parameter or the end of the call follows.
 
 use super::Tool;
-use super::grammar::argument_schema;
 use super::held_text::HeldText;
-use super::output::OutputDelta;
 use super::parameters::alternatives;
 use super::values::Values;
+use crate::chat::output::OutputDelta;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Text before a call, and after it.
 pub const OPEN: &str = "<tool_call>";
+/// Text after a call.
 pub const END_OF_CALL: &str = "</tool_call>";
 
 /// Texts around the parts of a call.
@@ -113,17 +113,17 @@ impl XmlTypes {
 
 impl ToolTypes {
     fn new(tool: &Tool) -> Self {
-        let (mut types, root) = (Self::default(), argument_schema(tool));
+        let (mut types, root) = (Self::default(), &tool.parameters);
         // The grammar has refused other schemas.
-        for set in alternatives(&root).unwrap_or_default() {
+        for set in alternatives(root).unwrap_or_default() {
             for parameter in &set.named {
-                let values = Values::of_parameter(parameter, &root);
+                let values = Values::of_parameter(parameter, root);
                 let known = types.named.remove(parameter.name);
                 let values = known.map_or(values.clone(), |known| known.or(values));
                 types.named.insert(parameter.name.into(), values);
             }
             if let Some(others) = &set.others {
-                types.others = Values::of_schemas(others, &root);
+                types.others = Values::of_schemas(others, root);
             }
         }
         types
@@ -328,8 +328,9 @@ fn escaped(text: &str) -> OutputDelta {
 
 #[cfg(test)]
 mod tests {
-    use super::super::output::{CallParser, OutputBlocks, OutputParser, ToolCall};
     use super::*;
+    use crate::chat::tools::CallParser;
+    use crate::chat::{OutputBlocks, OutputParser, ToolCall};
     use serde_json::Value;
 
     const OUTPUT: &str = "I look.\n<tool_call>\n<function=weather>\n<parameter=city>\nOslo \"N\"\n\nä\n\

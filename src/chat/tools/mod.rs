@@ -9,26 +9,27 @@
 //! </tool_call>
 //! ```
 //!
-//! A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
+//! A grammar guarantees that each call names a tool and that its arguments match the tool's schema. The core
+//! has no grammars: [`Tools`] and a [`CallFormat`] are the data that one is made of.
 
-mod definitions;
+mod call_parser;
+mod fields;
 mod format;
-mod grammar;
 mod held_text;
 mod json_calls;
-mod output;
 mod parameters;
 mod prompt;
 mod values;
 mod xml;
-mod xml_grammar;
 
-pub use format::CallFormat;
-pub use output::{CallParser, OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
+pub use call_parser::CallParser;
+pub use fields::{ChatToolFields, FunctionDefinition, FunctionName, ToolChoiceMode};
+pub use format::{CallFormat, JsonFormat};
+pub use parameters::{Parameter, Parameters, alternatives, pointer};
 pub use prompt::for_template;
+pub use values::Values;
+pub use xml::{END_OF_CALL, OPEN, XmlDialect};
 
-use crate::models::grammar::without_annotations;
-use crate::serve::error::ApiError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -36,6 +37,66 @@ use serde_json::{Value, json};
 const MAX_TOOLS: usize = 128;
 /// Maximum length of a tool's name.
 const MAX_NAME: usize = 64;
+
+/// Error: the tools of a request cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ToolsError {
+    /// There are more than 128.
+    #[error("{0} tools: send at most {MAX_TOOLS}")]
+    TooMany(usize),
+    /// A tool is no function.
+    #[error("unsupported tool type `{kind}`: expected `function`")]
+    Kind {
+        /// Place in the request's list.
+        index: usize,
+        /// The type.
+        kind: String,
+    },
+    /// A tool has no name.
+    #[error("tools[{0}]: the function has no `name`")]
+    NoName(usize),
+    /// A name has other characters than templates and grammars can write.
+    #[error(
+        "tools[{index}]: invalid tool name `{name}`: expected 1 to {MAX_NAME} letters, digits, `_` and \
+         `-`"
+    )]
+    Name {
+        /// Place in the request's list.
+        index: usize,
+        /// The name.
+        name: String,
+    },
+    /// Two tools have one name.
+    #[error("tools[{index}]: another tool has the name `{name}`, too")]
+    Twice {
+        /// Place of the second one in the request's list.
+        index: usize,
+        /// The name.
+        name: String,
+    },
+    /// The choice names a tool that does not exist.
+    #[error("tool_choice names `{0}`, but there is no such tool")]
+    NoSuchTool(String),
+    /// A call is required, and there are no tools.
+    #[error("tool_choice requires a call, but there are no tools")]
+    NoTools,
+}
+
+impl ToolsError {
+    /// Returns the field of a request that has the error.
+    #[must_use]
+    pub fn field(&self) -> String {
+        match self {
+            Self::TooMany(_) => "tools".into(),
+            Self::Kind { index, .. } => format!("tools[{index}].type"),
+            Self::NoName(index) | Self::Name { index, .. } | Self::Twice { index, .. } => {
+                format!("tools[{index}]")
+            }
+            Self::NoSuchTool(_) | Self::NoTools => "tool_choice".into(),
+        }
+    }
+}
+
 /// A function that the model may call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
@@ -80,42 +141,28 @@ impl Tools {
     ///
     /// # Errors
     /// If there are too many, a name is invalid or occurs twice, or the choice names no tool.
-    pub fn new(list: Vec<Tool>, choice: ToolChoice, parallel: bool) -> Result<Self, ApiError> {
+    pub fn new(list: Vec<Tool>, choice: ToolChoice, parallel: bool) -> Result<Self, ToolsError> {
         if list.len() > MAX_TOOLS {
-            let message = format!("{} tools: send at most {MAX_TOOLS}", list.len());
-            return Err(ApiError::bad("tools", message));
+            return Err(ToolsError::TooMany(list.len()));
         }
-        for (index, tool) in list.iter().enumerate() {
+        for (place, Tool { index, name, .. }) in list.iter().enumerate() {
+            let (index, name) = (*index, name.clone());
             let allowed = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-            let name = &tool.name;
-            let bad = |message: String| {
-                let param = format!("tools[{}]", tool.index);
-                Err(ApiError::bad(&param, format!("{param}: {message}")))
-            };
             if name.is_empty() {
-                return bad("the function has no `name`".into());
+                return Err(ToolsError::NoName(index));
             }
-            if !(1..=MAX_NAME).contains(&name.len()) || !name.chars().all(allowed) {
-                return bad(format!(
-                    "invalid tool name `{name}`: expected 1 to {MAX_NAME} letters, digits, `_` and \
-                     `-`"
-                ));
+            if name.len() > MAX_NAME || !name.chars().all(allowed) {
+                return Err(ToolsError::Name { index, name });
             }
-            if list[..index].iter().any(|other| other.name == *name) {
-                return bad(format!("another tool has the name `{name}`, too"));
+            if list[..place].iter().any(|other| other.name == name) {
+                return Err(ToolsError::Twice { index, name });
             }
         }
         let exists = |name: &str| list.iter().any(|tool| tool.name == name);
-        match &choice {
-            ToolChoice::Named(name) if !exists(name) => {
-                let message = format!("tool_choice names `{name}`, but there is no such tool");
-                Err(ApiError::bad("tool_choice", message))
-            }
-            ToolChoice::Required if list.is_empty() => Err(ApiError::bad(
-                "tool_choice",
-                "tool_choice requires a call, but there are no tools",
-            )),
-            _ => {
+        match choice {
+            ToolChoice::Named(name) if !exists(&name) => Err(ToolsError::NoSuchTool(name)),
+            ToolChoice::Required if list.is_empty() => Err(ToolsError::NoTools),
+            choice => {
                 // A named function is called once, as by OpenAI's API.
                 let parallel = parallel && !matches!(choice, ToolChoice::Named(_));
                 Ok(Self { list, choice, parallel })
@@ -123,13 +170,37 @@ impl Tools {
         }
     }
 
-    /// Returns the tools without what only describes them.
+    /// Returns the constraint on calls.
+    #[must_use]
+    pub fn choice(&self) -> &ToolChoice {
+        &self.choice
+    }
+
+    /// Returns true if an output may have several calls.
+    #[must_use]
+    pub fn are_parallel(&self) -> bool {
+        self.parallel
+    }
+
+    /// Returns the tools that an output may call, unless it may call none.
+    pub fn chosen(&self) -> impl Iterator<Item = &Tool> {
+        let chosen = |tool: &&Tool| match &self.choice {
+            ToolChoice::Named(name) => *name == tool.name,
+            _ => true,
+        };
+        self.list.iter().filter(chosen)
+    }
+
+    /// Returns the tools without descriptions and with other schemas of their arguments.
     ///
     /// # Errors
-    /// If a schema is nested too deeply.
-    pub fn without_annotations(&self) -> Result<Self, String> {
+    /// If `parameters` fails, with the name of the tool.
+    pub fn with_parameters(
+        &self,
+        parameters: impl Fn(&Value) -> Result<Value, String>,
+    ) -> Result<Self, String> {
         let bare = |tool: &Tool| {
-            let parameters = without_annotations(&tool.parameters)
+            let parameters = parameters(&tool.parameters)
                 .map_err(|error| format!("the parameters of `{}`: {error}", tool.name))?;
             Ok(Tool { name: tool.name.clone(), description: None, parameters, ..*tool })
         };
@@ -138,21 +209,50 @@ impl Tools {
     }
 
     /// Returns true if there are any.
+    #[must_use]
     pub fn any(&self) -> bool {
         !self.list.is_empty()
     }
 
     /// Returns the tools of outputs without calls, whatever the tools are.
+    #[must_use]
     pub fn none() -> Self {
         Self { choice: ToolChoice::None, ..Self::default() }
     }
 
     /// Returns true if the output may contain calls.
+    #[must_use]
     pub fn callable(&self) -> bool {
         self.any() && self.choice != ToolChoice::None
     }
 
+    /// Returns the tools that the grammar of outputs needs to know, next to the form of an answer if there
+    /// is one.
+    #[must_use]
+    pub fn of_grammar(&self, has_answer: bool) -> Option<Self> {
+        match (self.callable(), self.any() && !has_answer) {
+            (true, _) => Some(self.clone()),
+            // A model that sees tools may call them where it is told not to.
+            (false, true) => Some(Self::none()),
+            (false, false) => None,
+        }
+    }
+
+    /// Returns the field that only a grammar can hold; `None` if a parser alone serves these tools.
+    #[must_use]
+    pub fn needs_grammar(&self) -> Option<String> {
+        let strict = || self.chosen().find(|tool| tool.strict);
+        match self.choice {
+            ToolChoice::Required | ToolChoice::Named(_) => Some("tool_choice".into()),
+            ToolChoice::None => None,
+            ToolChoice::Auto => {
+                strict().map(|tool| format!("tools[{}].function.strict", tool.index))
+            }
+        }
+    }
+
     /// Returns a parser of outputs with these tools, after the reasoning.
+    #[must_use]
     pub fn parser(&self, format: CallFormat) -> CallParser {
         match format {
             _ if !self.callable() => CallParser::Plain,
@@ -164,6 +264,7 @@ impl Tools {
     }
 
     /// Returns the same parser, but arguments in XML are texts, as the model spells them.
+    #[must_use]
     pub fn spelling_parser(&self, format: CallFormat) -> CallParser {
         let texts = json!({"additionalProperties": {"type": "string"}});
         let spelled = |tool: &Tool| Tool { parameters: texts.clone(), ..tool.clone() };
@@ -172,6 +273,7 @@ impl Tools {
 
     /// Returns the tools in the format of OpenAI's API and chat templates. They stay in the prompt where
     /// calls are not allowed, so that it begins as those of other turns.
+    #[must_use]
     pub fn definitions(&self) -> Vec<Value> {
         let definition = |tool: &Tool| {
             let Tool { name, description, parameters, .. } = tool;
@@ -193,7 +295,7 @@ mod tests {
     #[test]
     fn errors_name_the_tool() {
         let error = |list: Vec<Tool>, choice: ToolChoice| {
-            Tools::new(list, choice, true).expect_err("invalid").message
+            Tools::new(list, choice, true).expect_err("invalid").to_string()
         };
         let f = |parameters| Tool { name: "f".into(), parameters, ..Tool::default() };
         let ok = || f(json!({}));
@@ -206,10 +308,5 @@ mod tests {
         );
         assert!(error(vec![ok()], ToolChoice::Named("g".into())).contains("`g`"));
         assert!(error(Vec::new(), ToolChoice::Required).contains("no tools"));
-        let text = Tools::new(vec![f(json!("x"))], ToolChoice::Auto, true).expect("valid");
-        for format in [CallFormat::Hermes, CallFormat::QwenXml] {
-            let error = text.grammar(None, format).expect_err("no schema");
-            assert!(error.contains("an object") && error.contains("tools[0]"), "{error}");
-        }
     }
 }

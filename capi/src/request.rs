@@ -9,7 +9,9 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use wrinklefree_easy::{CancelHandle, Chunk, Engine, FinishReason, GenerateOptions, Stream};
+use wrinklefree_easy::{
+    CancelHandle, Chunk, Engine, FinishReason, GenerateOptions, Stream, ToolCallChunk,
+};
 
 /// A running request. Opaque.
 pub struct wf_request {
@@ -23,7 +25,21 @@ struct Output {
     text: CString,
     reasoning: CString,
     top: Vec<wf_logprob>,
+    calls: Calls,
+    /// True once a call has begun.
+    called: bool,
 }
+
+/// The parts of calls of an event, and the texts that they point to.
+#[derive(Default)]
+struct Calls {
+    #[expect(dead_code, reason = "keeps the texts that `parts` points to")]
+    texts: Vec<[Option<CString>; 3]>,
+    parts: Vec<wf_tool_call>,
+}
+
+// SAFETY: the pointers in `parts` are to `texts`, which are neither changed nor freed while `parts` has them.
+unsafe impl Send for Calls {}
 
 /// The kind of an event.
 #[repr(C)]
@@ -49,6 +65,8 @@ pub enum wf_finish_reason {
     Length = 3,
     /// wf_cancel was called.
     Cancelled = 4,
+    /// As Stop, after calls of tools, whose results the model waits for.
+    ToolCalls = 5,
 }
 
 /// A token and its log-probability.
@@ -59,6 +77,20 @@ pub struct wf_logprob {
     pub token: u32,
     /// Natural logarithm of its probability under the model's own distribution.
     pub logprob: f32,
+}
+
+/// A part of a call of a tool. Its texts are UTF-8 and NUL-terminated.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wf_tool_call {
+    /// Number of the call in the output, from 0.
+    pub index: usize,
+    /// Id of the call in its first part, else NULL.
+    pub id: *const c_char,
+    /// Name of the function in the first part, else NULL.
+    pub name: *const c_char,
+    /// More of the arguments, which are JSON.
+    pub arguments: *const c_char,
 }
 
 /// An event of a request. Its pointers live until the next wf_poll or wf_request_free of the request.
@@ -76,6 +108,10 @@ pub struct wf_event {
     pub reasoning: *const c_char,
     /// Bytes of the reasoning, without the NUL.
     pub reasoning_length: usize,
+    /// Parts of calls of tools. Only conversations with the option tools have any.
+    pub tool_calls: *const wf_tool_call,
+    /// Number of items in `tool_calls`.
+    pub tool_call_count: usize,
     /// Token: the id and its log-probability, which is NaN unless the option logprobs is set.
     pub token: wf_logprob,
     /// Token: the most likely tokens, best first, if the option logprobs asks for some.
@@ -105,7 +141,8 @@ fn submit(
     let stream = start(&required("engine", engine)?.engine, &options)?;
     let cancel = stream.cancel_handle();
     let (text, reasoning) = (CString::default(), CString::default());
-    let output = Mutex::new(Output { stream, text, reasoning, top: Vec::new() });
+    let (top, calls) = (Vec::new(), Calls::default());
+    let output = Mutex::new(Output { stream, text, reasoning, top, calls, called: false });
     Ok(memory::hand_out(place, wf_request { output, cancel }))
 }
 
@@ -161,7 +198,9 @@ pub unsafe extern "C" fn wf_submit_tokens(
 
 /// Answers a conversation with the model's chat template. `messages` is a JSON array:
 /// `[{"role": "user", "content": "Hello!"}]`. The options also have enable_thinking, thinking_budget
-/// (tokens), reasoning_effort, preserve_thinking and chat_template_kwargs. The rest is as for wf_submit.
+/// (tokens), reasoning_effort, preserve_thinking, chat_template_kwargs, and in the form of OpenAI's API
+/// tools, tool_choice, parallel_tool_calls and documents. A message may have reasoning_content, tool_calls
+/// and tool_call_id. The rest is as for wf_submit.
 ///
 /// # Safety
 /// `messages` is a NUL-terminated string, and `options` is one or NULL.
@@ -228,11 +267,33 @@ pub unsafe extern "C" fn wf_request_free(request: *mut wf_request) {
     unsafe { memory::take_back(request) };
 }
 
+impl Calls {
+    fn new(chunks: Vec<ToolCallChunk>) -> Self {
+        let indices: Vec<usize> = chunks.iter().map(|chunk| chunk.index).collect();
+        let texts = |chunk: ToolCallChunk| {
+            [chunk.id, chunk.name, Some(chunk.arguments)].map(|text| text.map(c_string))
+        };
+        let texts: Vec<_> = chunks.into_iter().map(texts).collect();
+        let place =
+            |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        let part = |(index, [id, name, arguments]): (usize, &[Option<CString>; 3])| wf_tool_call {
+            index,
+            id: place(id),
+            name: place(name),
+            arguments: place(arguments),
+        };
+        let parts = indices.into_iter().zip(&texts).map(part).collect();
+        Self { texts, parts }
+    }
+}
+
 impl Output {
     /// Keeps the memory of an event and returns the event.
     fn event(&mut self, chunk: Chunk) -> wf_event {
         self.text = c_string(chunk.text);
         self.reasoning = c_string(chunk.reasoning);
+        self.called |= !chunk.tool_calls.is_empty();
+        self.calls = Calls::new(chunk.tool_calls);
         let token = match chunk.token {
             Some(sampled) => {
                 let pair = |(token, logprob)| wf_logprob { token, logprob };
@@ -251,10 +312,12 @@ impl Output {
             text_length: self.text.count_bytes(),
             reasoning: self.reasoning.as_ptr(),
             reasoning_length: self.reasoning.count_bytes(),
+            tool_calls: self.calls.parts.as_ptr(),
+            tool_call_count: self.calls.parts.len(),
             token,
             top: self.top.as_ptr(),
             top_count: self.top.len(),
-            reason: end.map_or(wf_finish_reason::None, |end| reason(end.reason)),
+            reason: end.map_or(wf_finish_reason::None, |end| reason(end.reason, self.called)),
             prompt_tokens: end.map_or(0, |end| end.prompt_tokens),
             cached_tokens: end.map_or(0, |end| end.cached_tokens),
             passes: end.map_or(0, |end| end.passes),
@@ -262,8 +325,9 @@ impl Output {
     }
 }
 
-fn reason(reason: FinishReason) -> wf_finish_reason {
+fn reason(reason: FinishReason, called: bool) -> wf_finish_reason {
     match reason {
+        FinishReason::Stop if called => wf_finish_reason::ToolCalls,
         // A grammar that is too complex and a number that is not finite are errors before.
         FinishReason::Stop | FinishReason::Constraint | FinishReason::NotFinite => {
             wf_finish_reason::Stop

@@ -2,7 +2,7 @@
 
 mod kind;
 
-pub use kind::{FieldKind, read_object, shown};
+pub use kind::{FieldKind, names_its_place, read_object, shown};
 
 #[cfg(feature = "grammar")]
 use crate::models::grammar::Grammar;

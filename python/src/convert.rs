@@ -119,7 +119,11 @@ fn read(options: &Bound<'_, PyDict>) -> PyResult<GenerateOptions> {
 fn wrong_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Option<PyErr> {
     let alone = PyDict::new(name.py());
     alone.set_item(name, value).ok()?;
-    read(&alone).err()?;
+    let failed = read(&alone).err()?;
+    let error = failed.value(name.py()).to_string();
+    if fields::names_its_place(error.trim_start_matches("options: ")) {
+        return None;
+    }
     let Some(kind) = FieldKind::of::<GenerateOptions>(&name.to_string()) else {
         let message = format!("there is no option {name}: help(Engine.generate) lists them");
         return Some(PyValueError::new_err(message));

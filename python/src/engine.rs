@@ -62,8 +62,9 @@ impl Engine {
         Ok(Stream::new(self.start(py, options, |e, o| prompt.stream(e, o))?))
     }
 
-    /// Answers a conversation: dictionaries with `role` and `content`. `reasoning` of the result is what
-    /// the model thought before its answer.
+    /// Answers a conversation: dictionaries with `role` and `content`, and for earlier calls `tool_calls` and
+    /// `tool_call_id`. `reasoning` of the result is what the model thought before its answer, `tool_calls`
+    /// are its calls.
     #[doc = include_str!("options.txt")]
     #[pyo3(signature = (messages, **options))]
     fn chat(

@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use wrinklefree_easy::{self as easy, CancelHandle, Error, PartialOutput};
 
-/// The chunks of an output as they are generated: an iterator, and a context manager that cancels the
-/// request at its end. Dropping it cancels the request, too.
+/// The chunks of an output as they are generated: an iterator, also for `async for`, and a context manager
+/// that cancels the request at its end. Dropping it cancels the request, too.
 #[pyclass(frozen, module = "wrinklefree")]
 pub struct Stream {
     stream: Mutex<ProcessOwned<easy::Stream>>,
@@ -59,6 +59,14 @@ impl Stream {
                 (None, false) => py.check_signals()?,
             }
         }
+    }
+
+    fn __aiter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    fn __anext__(this: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        this.py().import("wrinklefree._asyncio")?.call_method1("next_chunk", (this,))
     }
 
     /// Cancels the request before the next forward pass, from any thread. The output then ends with

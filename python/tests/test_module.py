@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import pickle
@@ -9,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -298,3 +300,73 @@ def test_the_programs_of_the_readmes_run(page: str, capsys: pytest.CaptureFixtur
     program = readme.split("```python\n")[1].split("```")[0]
     exec(compile(program, page, "exec"), {})
     assert "Pip" in capsys.readouterr().out
+
+
+CITY = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+
+
+def test_a_required_call_goes_back_with_its_result(engine: Engine) -> None:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Is it warm in Oslo?"}]
+    answer = engine.chat(messages, tools=[WEATHER], tool_choice="required", temperature=0)
+    (call,) = answer.tool_calls
+    assert (call.name, answer.finish_reason, answer.text) == ("weather", "tool_calls", "")
+    assert json.loads(call.arguments)["city"] in ("Oslo", "Rome")
+    assert pickle.loads(pickle.dumps(answer)).tool_calls == answer.tool_calls
+    messages += [
+        {"role": "assistant", "content": None, "tool_calls": [call.to_dict()]},
+        {"role": "tool", "tool_call_id": call.id, "content": "It is warm."},
+    ]
+    end = engine.chat(messages, tools=[WEATHER], tool_choice="none", max_tokens=8)
+    assert end.prompt_tokens > answer.prompt_tokens and not end.tool_calls
+
+
+def test_streams_have_parts_of_calls(engine: Engine) -> None:
+    question = [{"role": "user", "content": "Is it warm in Oslo?"}]
+    with engine.chat_stream(question, tools=[WEATHER], tool_choice="required", temperature=0) as stream:
+        chunks = list(stream)
+    parts = [part for chunk in chunks for part in chunk.tool_calls]
+    assert parts[0].name == "weather" and parts[0].id and all(part.index == 0 for part in parts)
+    assert json.loads("".join(part.arguments for part in parts))["city"]
+    assert chunks[-1].finish_reason == "tool_calls"
+
+
+def test_streams_in_asyncio(engine: Engine) -> None:
+    async def texts() -> list[str]:
+        return [chunk.text async for chunk in engine.stream("Once upon", max_tokens=8, temperature=0)]
+
+    assert "".join(asyncio.run(texts())) == engine.generate("Once upon", max_tokens=8, temperature=0).text
+
+
+def test_a_cancelled_task_cancels_its_request(engine: Engine) -> None:
+    async def cancelled() -> None:
+        stream = engine.stream("Once upon", max_tokens=100_000, context_shift=1, logit_bias=ENDLESS)
+
+        async def read() -> None:
+            async for _ in stream:
+                pass
+
+        task = asyncio.create_task(read())
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        chunks = await asyncio.to_thread(list, stream)
+        assert chunks[-1].finish_reason == "cancelled"
+
+    asyncio.run(cancelled())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"tools": "sun"}, "tools: expected a list"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, r"tools\[0\]: invalid tool name"),
+        ({"tools": [WEATHER], "tool_choice": "maybe"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice requires a call"),
+        ({"documents": [{"text": "It is warm."}]}, "takes no documents"),
+    ],
+)
+def test_tools_that_cannot_be_used_are_refused(engine: Engine, options: dict[str, Any], text: str) -> None:
+    with pytest.raises((ValueError, TypeError, wrinklefree.Error), match=text):
+        engine.chat([{"role": "user", "content": "Hi"}], **options)

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, TypedDict, final, type_check_only
@@ -15,6 +15,8 @@ __all__ = [
     "OpenError",
     "RequestError",
     "Stream",
+    "ToolCall",
+    "ToolCallChunk",
     "__version__",
     "load",
 ]
@@ -78,6 +80,10 @@ class _ChatOptions(_Options, total=False):
     thinking_budget: int | None
     preserve_thinking: bool | None
     chat_template_kwargs: Mapping[str, Any] | None
+    tools: Sequence[Mapping[str, Any]] | None
+    tool_choice: Literal["none", "auto", "required"] | Mapping[str, Any] | None
+    parallel_tool_calls: bool | None
+    documents: Sequence[Mapping[str, Any]] | None
 
 @type_check_only
 class _Stats(TypedDict):
@@ -88,6 +94,31 @@ class _Stats(TypedDict):
     kv_pages: int
     preempted: int
 
+_Reason: TypeAlias = Literal["stop", "length", "cancelled", "tool_calls"]
+
+@final
+class ToolCall:
+    def __new__(cls, id: str, name: str, arguments: str) -> Self: ...
+    def __getnewargs__(self) -> tuple[str, str, str]: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def arguments(self) -> str: ...
+    def to_dict(self) -> dict[str, Any]: ...
+
+@final
+class ToolCallChunk:
+    @property
+    def index(self) -> int: ...
+    @property
+    def id(self) -> str | None: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def arguments(self) -> str: ...
+
 @final
 class Chunk:
     @property
@@ -95,13 +126,15 @@ class Chunk:
     @property
     def reasoning(self) -> str: ...
     @property
+    def tool_calls(self) -> list[ToolCallChunk]: ...
+    @property
     def token(self) -> int | None: ...
     @property
     def logprob(self) -> float | None: ...
     @property
     def top_logprobs(self) -> list[tuple[int, float]]: ...
     @property
-    def finish_reason(self) -> Literal["stop", "length", "cancelled"] | None: ...
+    def finish_reason(self) -> _Reason | None: ...
     @property
     def prompt_tokens(self) -> int | None: ...
     @property
@@ -115,10 +148,11 @@ class Completion:
         cls,
         text: str,
         reasoning: str,
+        tool_calls: Sequence[ToolCall],
         tokens: Sequence[int],
         logprobs: Sequence[float] | None,
         top_logprobs: Sequence[Sequence[tuple[int, float]]],
-        finish_reason: Literal["stop", "length", "cancelled"],
+        finish_reason: _Reason,
         prompt_tokens: int,
         cached_tokens: int,
         passes: int,
@@ -128,10 +162,11 @@ class Completion:
     ) -> tuple[
         str,
         str,
+        list[ToolCall],
         list[int],
         list[float] | None,
         list[list[tuple[int, float]]],
-        Literal["stop", "length", "cancelled"],
+        _Reason,
         int,
         int,
         int,
@@ -141,13 +176,15 @@ class Completion:
     @property
     def reasoning(self) -> str: ...
     @property
+    def tool_calls(self) -> list[ToolCall]: ...
+    @property
     def tokens(self) -> list[int]: ...
     @property
     def logprobs(self) -> list[float] | None: ...
     @property
     def top_logprobs(self) -> list[list[tuple[int, float]]]: ...
     @property
-    def finish_reason(self) -> Literal["stop", "length", "cancelled"]: ...
+    def finish_reason(self) -> _Reason: ...
     @property
     def prompt_tokens(self) -> int: ...
     @property
@@ -159,6 +196,8 @@ class Completion:
 class Stream:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Chunk: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Coroutine[Any, Any, Chunk]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -174,10 +213,10 @@ class Engine:
     def generate(self, prompt: str | _Tokens, **options: Unpack[_Options]) -> Completion: ...
     def stream(self, prompt: str | _Tokens, **options: Unpack[_Options]) -> Stream: ...
     def chat(
-        self, messages: Sequence[Mapping[str, str]], **options: Unpack[_ChatOptions]
+        self, messages: Sequence[Mapping[str, Any]], **options: Unpack[_ChatOptions]
     ) -> Completion: ...
     def chat_stream(
-        self, messages: Sequence[Mapping[str, str]], **options: Unpack[_ChatOptions]
+        self, messages: Sequence[Mapping[str, Any]], **options: Unpack[_ChatOptions]
     ) -> Stream: ...
     def embed(
         self, text: str, *, pooling: Literal["mean", "last"] = "mean"

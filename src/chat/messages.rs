@@ -278,4 +278,23 @@ mod tests {
         assert_eq!(messages[2]["content"], "So.");
         assert_eq!(messages[2]["tool_calls"].as_array().unwrap().len(), 1);
     }
+
+    #[test]
+    fn arguments_are_an_object_or_shown() {
+        for (given, want) in [
+            (json!("{\"a\": 1}"), json!({"a": 1})),
+            (json!({"a": 1}), json!({"a": 1})),
+            (json!(""), json!({})),
+            (json!(" \n"), json!({})),
+            (json!(null), json!({})),
+            (json!("{\"value\": "), json!("{\"value\":")),
+            (json!("[1]"), json!("[1]")),
+            (json!([1]), json!("[1]")),
+            (json!("7"), json!("7")),
+            (json!(true), json!("true")),
+        ] {
+            assert_eq!(called_arguments(Some(given.clone())), want, "{given}");
+        }
+        assert_eq!(called_arguments(None), json!({}));
+    }
 }

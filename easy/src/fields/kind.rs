@@ -33,6 +33,8 @@ pub enum FieldKind {
     Biases,
     /// An object of JSON.
     Object,
+    /// Objects of JSON in a list.
+    Objects,
 }
 
 impl FieldKind {
@@ -60,6 +62,8 @@ impl FieldKind {
             Self::Biases
         } else if accepts(json!({})) {
             Self::Object
+        } else if accepts(json!([])) {
+            Self::Objects
         } else {
             text.map_or(Self::Text, |error| Self::OneOf(named(&error)))
         })
@@ -80,6 +84,7 @@ impl fmt::Display for FieldKind {
             Self::Texts => f.write_str("a list of texts"),
             Self::Biases => f.write_str("pairs of a token id and a number"),
             Self::Object => f.write_str("an object"),
+            Self::Objects => f.write_str("a list of objects"),
         }
     }
 }
@@ -116,10 +121,17 @@ pub fn shown(value: &str) -> String {
     }
 }
 
-/// Returns why a value is refused; `None` if it is accepted. Other fields may be missing.
+/// Returns why a value is refused; `None` if it is accepted, or if the error names its place itself. Other
+/// fields may be missing.
 fn reason<T: DeserializeOwned>(name: &str, value: &Value) -> Option<String> {
     let error = serde_json::from_value::<T>(json!({ name: value })).err()?.to_string();
-    (!error.starts_with("missing field")).then_some(error)
+    (!error.starts_with("missing field") && !names_its_place(&error)).then_some(error)
+}
+
+/// Returns true for the errors of tools, which name a field, or a place in it.
+#[must_use]
+pub fn names_its_place(error: &str) -> bool {
+    error.starts_with("tools[") || error.starts_with("tool_choice ")
 }
 
 fn is_unknown(error: &str) -> bool {
@@ -152,6 +164,12 @@ mod tests {
             ("stop", FieldKind::Texts),
             ("logit_bias", FieldKind::Biases),
             ("chat_template_kwargs", FieldKind::Object),
+            ("tools", FieldKind::Objects),
+            ("documents", FieldKind::Objects),
+            (
+                "tool_choice",
+                FieldKind::OneOf(vec!["none".into(), "auto".into(), "required".into()]),
+            ),
             ("commit", commit),
         ] {
             assert_eq!(FieldKind::of::<GenerateOptions>(name), Some(kind), "{name}");
@@ -176,6 +194,16 @@ mod tests {
             (r#"{"stop": "x"}"#, r#"stop: expected a list of texts, not "x""#),
             (r#"{"commit": "soon"}"#, r#"commit: expected one of clean, fused, not "soon""#),
             (r#"{"zebra": 1}"#, "there is no field `zebra`"),
+            (r#"{"tools": "sun"}"#, r#"tools: expected a list of objects, not "sun""#),
+            (
+                r#"{"tool_choice": "required"}"#,
+                "tool_choice requires a call, but there are no tools",
+            ),
+            (r#"{"tool_choice": 1}"#, "tool_choice: expected one of none, auto, required, not 1"),
+            (
+                r#"{"tools": [{"type": "function", "function": {"name": "a b"}}]}"#,
+                "tools[0]: invalid tool name `a b`: expected 1 to 64 letters, digits, `_` and `-`",
+            ),
         ] {
             assert_eq!(error(text), want);
         }

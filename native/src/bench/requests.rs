@@ -4,6 +4,7 @@ use super::report::Record;
 use crate::cli::session;
 use serde_json::{Value, json};
 use std::time::Instant;
+use wrinklefree::chat::OutputParser;
 use wrinklefree::engine::{Engine, Request};
 
 /// One request.
@@ -25,7 +26,8 @@ pub fn run(
 ) -> anyhow::Result<Vec<Sample>> {
     let mut once = || {
         let begin = Instant::now();
-        let answer = session::run(engine, request.clone(), None, |_: &str| Ok(()))?;
+        let answer =
+            session::run(engine, request.clone(), OutputParser::default(), |_: &str| Ok(()))?;
         let seconds = begin.elapsed().as_secs_f64();
         let passes = answer.timings.forward_passes;
         Ok(Sample { seconds, tokens: answer.tokens.len(), passes })

@@ -3,11 +3,12 @@
 use super::exit::usage;
 use super::open;
 use crate::models::Loaded;
-use crate::models::grammar::{Grammar, Grammars};
+use crate::models::grammar::{Grammar, Grammars, call_grammar, without_annotations};
 use anyhow::Context;
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
+use wrinklefree::chat::tools::{CallFormat, Tools};
 use wrinklefree::decode::Constraint;
 
 /// The form that an answer must have.
@@ -32,18 +33,32 @@ pub struct AnswerFormat {
 }
 
 impl AnswerFormat {
-    /// Returns the constraint of an answer, if there is any.
+    /// Returns the constraint of an answer that may call these tools in this format, if there is any.
     ///
     /// # Errors
     /// If the form cannot be used; the message names the option.
-    pub fn constraint(&self, loaded: &Loaded) -> anyhow::Result<Option<Box<dyn Constraint>>> {
+    pub fn constraint(
+        &self,
+        loaded: &Loaded,
+        (tools, format): (&Tools, CallFormat),
+    ) -> anyhow::Result<Option<Box<dyn Constraint>>> {
         if let Some(path) = self.image.first() {
             let path = path.display();
             return Err(usage(format!(
                 "--image {path}: wf-run reads text only; describe the image in words"
             )));
         }
-        let Some((option, grammar)) = self.grammar()? else { return Ok(None) };
+        let answer = self.grammar()?;
+        let (option, grammar) = match (tools.of_grammar(answer.is_some()), answer) {
+            (None, None) => return Ok(None),
+            (None, Some(answer)) => answer,
+            (Some(tools), answer) => {
+                let wrong = |error| usage(format!("--tools: {error}"));
+                let tools = tools.with_parameters(without_annotations).map_err(wrong)?;
+                let answer = answer.map(|(_, answer)| answer);
+                ("--tools", call_grammar(&tools, format, answer).map_err(wrong)?)
+            }
+        };
         let size = loaded.model.spec().vocab_size;
         let grammars = Grammars::new(loaded.tokenizer()?, size, &loaded.defaults.eos)
             .context("cannot use a grammar with this vocabulary")?;

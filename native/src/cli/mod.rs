@@ -23,6 +23,7 @@ pub mod signals;
 pub mod suggest;
 pub mod system;
 pub mod thinking;
+pub mod tool_args;
 
 use std::process::ExitCode;
 

@@ -4,9 +4,9 @@ use super::exit::Exit;
 use super::signals;
 use serde::Serialize;
 use std::time::Instant;
+use wrinklefree::chat::{CallPiece, OutputParser, OutputPiece, OutputPieces, ToolCall};
 use wrinklefree::decode::{Sampled, Slot};
 use wrinklefree::engine::{Engine, EventKind, FinishReason, Request, Step};
-use wrinklefree::text::{OutputPart, ReasoningParser};
 
 /// The answer to a request.
 pub struct Answer {
@@ -14,6 +14,8 @@ pub struct Answer {
     pub text: String,
     /// The reasoning before it; empty if there is none.
     pub reasoning: String,
+    /// The calls of tools after it.
+    pub calls: Vec<ToolCall>,
     /// Its tokens.
     pub tokens: Vec<Sampled>,
     /// Reason of its end.
@@ -124,37 +126,40 @@ impl<F: FnMut(&str) -> anyhow::Result<()>> Watcher for F {
 
 /// The output of a request so far, in parts.
 struct Output<W> {
-    parser: Option<ReasoningParser>,
+    pieces: OutputPieces,
     watcher: W,
     text: String,
     reasoning: String,
+    calls: Vec<ToolCall>,
 }
 
 impl<W: Watcher> Output<W> {
     fn push(&mut self, text: &str) -> anyhow::Result<()> {
-        let parts = match &mut self.parser {
-            Some(parser) => parser.push(text),
-            None => vec![OutputPart::Answer(text.into())],
-        };
-        self.parts(parts)
+        let piece = self.pieces.push(text);
+        self.piece(piece)
     }
 
     fn finish(&mut self) -> anyhow::Result<()> {
-        let rest = self.parser.as_mut().map(ReasoningParser::finish).unwrap_or_default();
-        self.parts(rest)?;
+        let piece = self.pieces.finish("");
+        self.piece(piece)?;
         self.watcher.finish()
     }
 
-    fn parts(&mut self, parts: Vec<OutputPart>) -> anyhow::Result<()> {
-        for part in parts {
-            match part {
-                OutputPart::Reasoning(text) => {
-                    self.reasoning += &text;
-                    self.watcher.reasoning(&text)?;
-                }
-                OutputPart::Answer(text) => {
-                    self.text += &text;
-                    self.watcher.text(&text)?;
+    fn piece(&mut self, piece: OutputPiece) -> anyhow::Result<()> {
+        let OutputPiece { text, reasoning, calls } = piece;
+        if !reasoning.is_empty() {
+            self.reasoning += &reasoning;
+            self.watcher.reasoning(&reasoning)?;
+        }
+        if !text.is_empty() {
+            self.text += &text;
+            self.watcher.text(&text)?;
+        }
+        for CallPiece { name, arguments, .. } in calls {
+            match (name, self.calls.last_mut()) {
+                (None, Some(call)) => call.arguments += &arguments,
+                (name, _) => {
+                    self.calls.push(ToolCall { name: name.unwrap_or_default(), arguments });
                 }
             }
         }
@@ -162,19 +167,21 @@ impl<W: Watcher> Output<W> {
     }
 }
 
-/// Runs a request to its end. `parser` finds the reasoning in the output. Ctrl-C cancels it.
+/// Runs a request to its end. `parser` splits the output. Ctrl-C cancels it.
 ///
 /// # Errors
 /// If the request is invalid, the watcher fails, or the model computes a number that is not finite.
 pub fn run(
     engine: &mut Engine,
     request: Request,
-    parser: Option<ReasoningParser>,
+    parser: OutputParser,
     watcher: impl Watcher,
 ) -> anyhow::Result<Answer> {
     let mut timings = Timings { prompt_tokens: request.tokens.len(), ..Timings::default() };
     let seq = engine.submit(request)?;
-    let mut output = Output { parser, watcher, text: String::new(), reasoning: String::new() };
+    let (text, reasoning, calls) = (String::new(), String::new(), Vec::new());
+    let pieces = OutputPieces::new(parser);
+    let mut output = Output { pieces, watcher, text, reasoning, calls };
     let mut tokens = Vec::new();
     // Tokens that the passes over the prompt gave.
     let mut first = 0;
@@ -231,6 +238,6 @@ pub fn run(
     }
     timings.generated_tokens = tokens.len();
     timings.finish(first);
-    let Output { text, reasoning, .. } = output;
-    Ok(Answer { text, reasoning, tokens, reason, timings })
+    let Output { pieces, text, reasoning, calls, .. } = output;
+    Ok(Answer { text, reasoning, calls, tokens, reason: pieces.end(reason), timings })
 }

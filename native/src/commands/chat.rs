@@ -24,6 +24,7 @@ use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use wrinklefree::chat::tools::{CallFormat, Tools};
 use wrinklefree::engine::FinishReason;
 use wrinklefree::settings::{Reasoning, Sampling};
 use wrinklefree_easy::Message;
@@ -82,7 +83,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let shift = args.shift.keep(&mode, context)?;
     out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));
     let (kv, length) = (args.kv.config(), Length { context, shift });
-    let form = args.form.constraint(&loaded)?;
+    let form = args.form.constraint(&loaded, (&Tools::default(), CallFormat::default()))?;
     let mut conversation = Conversation::new(loaded, runtime, (settings, mode), (length, kv))?;
     (conversation.reasoning, conversation.form) = (args.reasoning, form);
     conversation.restart(args.system);

@@ -8,6 +8,7 @@ use crate::cli::exit::{Exit, usage};
 use crate::cli::result_format::ResultFormat;
 use crate::cli::session::{self, Answer};
 use crate::cli::thinking::{AnswerView, Thinking};
+use crate::cli::tool_args::ToolArgs;
 use crate::cli::{human, open, out, signals};
 use crate::config::{DecodeArgs, DryArgs};
 use crate::machine;
@@ -19,10 +20,11 @@ use diffusion_view::DiffusionView;
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
-use wrinklefree::chat::{AnswerScope, ChatModel, ChatPrompt, Conversation};
+use wrinklefree::chat::tools::Tools;
+use wrinklefree::chat::{ChatModel, ChatPrompt, Conversation, OutputParser, ToolCall};
 use wrinklefree::decode::{Sampled, SamplingParams};
 use wrinklefree::engine::{FinishReason, Request};
-use wrinklefree::settings::{Hole, OutputReasoning, Reasoning, Sampling, describe};
+use wrinklefree::settings::{Hole, Reasoning, Sampling, describe};
 use wrinklefree::text::Tokenizer;
 use wrinklefree_easy::Message;
 
@@ -89,6 +91,8 @@ pub struct Args {
     #[command(flatten)]
     form: AnswerFormat,
     #[command(flatten)]
+    tools: ToolArgs,
+    #[command(flatten)]
     kv: KvArgs,
     #[command(flatten)]
     sampling: Sampling,
@@ -124,7 +128,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
     let longest = args.context.unwrap_or(loaded.model.spec().context_length);
     args::warn_beyond(longest, loaded.model.spec());
-    let (request, reasoning) = request(args, &loaded, &prompt, longest)?;
+    let (request, parser) = request(args, &loaded, &prompt, longest)?;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
     let model = args::allow(model, longest);
@@ -136,7 +140,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
     signals::watch()?;
     signals::arm();
-    let parser = reasoning.parser();
     let json = args.output.is_json();
     let answer = match args.show_steps {
         true => session::run(&mut engine, request, parser, DiffusionView::new()),
@@ -153,6 +156,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "decode_mode": mode,
             "text": answer.text,
             "reasoning": (!answer.reasoning.is_empty()).then_some(&answer.reasoning),
+            "tool_calls": (!answer.calls.is_empty()).then(|| calls(&answer).collect::<Vec<_>>()),
             "tokens": answer.tokens.iter().map(|t| t.token).collect::<Vec<_>>(),
             "finish_reason": session::reason_name(answer.reason),
             "logprobs": args.logprobs.map(|_| logprobs(&answer.tokens, engine.tokenizer())),
@@ -165,8 +169,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "prefill_threads": threads.prefill,
         }))?;
     } else {
-        if !answer.text.ends_with('\n') {
+        if !answer.text.ends_with('\n') && (!answer.text.is_empty() || answer.calls.is_empty()) {
             out::print("\n")?;
+        }
+        for call in calls(&answer) {
+            out::print(&format!("{call}\n"))?;
         }
         out::note(summary(&answer));
     }
@@ -176,6 +183,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         FinishReason::NotFinite => Err(Exit::NotFinite.into()),
         FinishReason::Stop | FinishReason::StopString(_) | FinishReason::Length => Ok(()),
     }
+}
+
+/// Returns the calls of an answer as JSON. Arguments that were cut are a text.
+fn calls(answer: &Answer) -> impl Iterator<Item = Value> {
+    answer.calls.iter().map(|ToolCall { name, arguments }| {
+        let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
+        json!({"name": name, "arguments": arguments})
+    })
 }
 
 /// The argument, or standard input without its last line break.
@@ -206,8 +221,11 @@ fn request(
     loaded: &Loaded,
     prompt: &str,
     longest: usize,
-) -> anyhow::Result<(Request, OutputReasoning)> {
-    let (ChatPrompt { tokens, reasoning, .. }, hole) = encode(loaded, args, prompt)?;
+) -> anyhow::Result<(Request, OutputParser)> {
+    let tools = args.tools.tools()?;
+    let (prompt, hole) = encode(loaded, args, (prompt, &tools))?;
+    let stop_scope = prompt.stop_scope();
+    let ChatPrompt { tokens, reasoning, format, parser, .. } = prompt;
     let decoding = args.decoding.clone();
     let decoding = match &hole {
         Some(hole) => decoding.filling(hole)?,
@@ -216,7 +234,7 @@ fn request(
     let mode = decoding.mode(&loaded.capabilities())?;
     let dry = args.dry.resolve(loaded.tokenizer()?).map_err(|invalid| usage(invalid.message))?;
     let params = SamplingParams { dry, ..args.sampling.params(&loaded.defaults) };
-    let form = args.form.constraint(loaded)?;
+    let form = args.form.constraint(loaded, (&tools, format))?;
     let constraint = reasoning.constrain(loaded.tokenizer()?, &loaded.defaults.eos, form)?;
     let mut request = Request {
         context_shift: args.shift.keep(&mode, longest)?,
@@ -224,7 +242,7 @@ fn request(
         max_tokens: args.max_tokens.map_or(MAX_TOKENS, NonZeroUsize::get),
         sampling: SamplingParams { logprobs: args.logprobs, constraint, ..params },
         stop: args.stop.clone(),
-        stop_scope: AnswerScope::for_reasoning(&reasoning),
+        stop_scope,
         eos: loaded.defaults.eos.clone(),
         watch: args.show_steps,
         tokens,
@@ -234,14 +252,14 @@ fn request(
         let room = hole.shape(&mut request.mode, &mut request.eos, request.tokens.len());
         request.max_tokens = args.max_tokens.map(NonZeroUsize::get).or(room).unwrap_or(MAX_TOKENS);
     }
-    Ok((request, reasoning))
+    Ok((request, parser))
 }
 
 /// Returns the prompt as the model reads it, and the hole that the output fills.
 fn encode(
     loaded: &Loaded,
     args: &Args,
-    prompt: &str,
+    (prompt, tools): (&str, &Tools),
 ) -> anyhow::Result<(ChatPrompt, Option<Hole>)> {
     let tokenizer = loaded.tokenizer()?;
     if let Some(suffix) = &args.suffix {
@@ -256,6 +274,9 @@ fn encode(
         if args.system.is_some() {
             return Err(usage("--system needs a model with a chat template"));
         }
+        if tools.any() || args.tools.documents()?.is_some() {
+            return Err(usage("--tools and --documents need a model with a chat template"));
+        }
         if args.reasoning != Reasoning::default() {
             return Err(usage("options of reasoning need a chat template, and are not for --raw"));
         }
@@ -269,8 +290,13 @@ fn encode(
     messages.push(Message::user(prompt));
     let date = Some(today());
     let chat = ChatModel { template, tokenizer, recurrent: false, date, reasoning: None };
-    let reasoning = args.reasoning.clone();
-    Ok((chat.prompt(&Conversation { reasoning, ..Conversation::new(messages)? })?, None))
+    let conversation = Conversation {
+        tools: tools.clone(),
+        documents: args.tools.documents()?,
+        reasoning: args.reasoning.clone(),
+        ..Conversation::new(messages)?
+    };
+    Ok((chat.prompt(&conversation)?, None))
 }
 
 fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {

@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::time::Instant;
+use wrinklefree::chat::OutputParser;
 use wrinklefree::decode::{DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, Request};
 
@@ -89,7 +90,7 @@ impl Run {
             ..Request::default()
         };
         let begin = Instant::now();
-        let answer = session::run(engine, request, None, |_: &str| Ok(()))?;
+        let answer = session::run(engine, request, OutputParser::default(), |_: &str| Ok(()))?;
         self.seconds += begin.elapsed().as_secs_f64();
         self.tokens += answer.tokens.len();
         self.passes += answer.timings.forward_passes;

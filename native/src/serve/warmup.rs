@@ -1,6 +1,7 @@
 //! Runs the engine before the server accepts requests: warm-up and a speed measurement.
 
 use crate::cli::{progress, session};
+use wrinklefree::chat::OutputParser;
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::{Engine, Request};
 use wrinklefree::settings::describe;
@@ -51,7 +52,12 @@ impl Warmup {
             let mut modes = vec![DecodeMode::Autoregressive, mode.clone()];
             modes.dedup();
             for mode in modes {
-                session::run(engine, request(&mode, WARMUP_TOKENS), None, |_: &str| Ok(()))?;
+                session::run(
+                    engine,
+                    request(&mode, WARMUP_TOKENS),
+                    OutputParser::default(),
+                    |_: &str| Ok(()),
+                )?;
             }
             tracing::info!("warmed up");
         }
@@ -61,7 +67,12 @@ impl Warmup {
             if cancelled() {
                 break;
             }
-            let answer = session::run(engine, request(mode, max_tokens), None, |_: &str| Ok(()))?;
+            let answer = session::run(
+                engine,
+                request(mode, max_tokens),
+                OutputParser::default(),
+                |_: &str| Ok(()),
+            )?;
             bar.suspend(|| {
                 tracing::info!(
                     iteration,

@@ -13,7 +13,7 @@ from programs import environment, target
 
 STATUS = ["ok", "no event", "finished", "invalid argument", "open failed", "invalid request", "unsupported",
           "buffer too small", "stopped", "internal", "model failed"]  # fmt: skip
-REASONS = ["none", "stop", "stop string", "length", "cancelled"]
+REASONS = ["none", "stop", "stop string", "length", "cancelled", "tool_calls"]
 
 
 class Logprob(ctypes.Structure):
@@ -22,12 +22,19 @@ class Logprob(ctypes.Structure):
     _fields_ = [("token", c_uint32), ("logprob", c_float)]
 
 
+class Call(ctypes.Structure):
+    """`wf_tool_call`."""
+
+    _fields_ = [("index", c_size_t), ("id", c_char_p), ("name", c_char_p), ("arguments", c_char_p)]
+
+
 class Event(ctypes.Structure):
     """`wf_event`."""
 
     _fields_ = [
         ("kind", c_int), ("text", c_char_p), ("text_length", c_size_t),
-        ("reasoning", c_char_p), ("reasoning_length", c_size_t), ("token", Logprob),
+        ("reasoning", c_char_p), ("reasoning_length", c_size_t),
+        ("tool_calls", ctypes.POINTER(Call)), ("tool_call_count", c_size_t), ("token", Logprob),
         ("top", ctypes.POINTER(Logprob)), ("top_count", c_size_t), ("reason", c_int),
         ("prompt_tokens", c_size_t), ("cached_tokens", c_size_t), ("passes", c_size_t),
     ]  # fmt: skip
@@ -53,13 +60,15 @@ class Engine:
             status = self.library.wf_submit_chat(self.engine, json.dumps(given).encode(), data, byref(request))
         if status:
             return self.error(status)
-        pieces, thoughts, tokens, logprobs, event = [], [], [], [], Event()
+        pieces, thoughts, calls, tokens, logprobs, event = [], [], [], [], [], Event()
         while True:
             status = self.library.wf_poll(request, -1, byref(event))
             if status:
                 return self.error(status)
             pieces.append(event.text.decode())
             thoughts.append(event.reasoning.decode())
+            calls += [[value.decode() if isinstance(value, bytes) else value for value in (part.index, part.id, part.name, part.arguments)]
+                      for part in event.tool_calls[: event.tool_call_count]]  # fmt: skip
             if event.kind:
                 break
             tokens.append(event.token.token)
@@ -69,6 +78,7 @@ class Engine:
         self.library.wf_request_free(request)
         answer = {"text": pieces if way == "stream" else "".join(pieces), "tokens": tokens}
         answer |= {"reasoning": thoughts if way == "stream" else "".join(thoughts)} if any(thoughts) else {}
+        answer |= {"calls": libraries.joined(calls)} if calls else {}
         answer |= {"logprobs": logprobs} if logprobs else {}
         return answer | {
             "reason": REASONS[event.reason],
@@ -124,10 +134,11 @@ def record(_, home):
     engines = {"default": Engine(loaded, None, options)}
     for name, folder in libraries.models(home).items():
         engines[name] = Engine(loaded, str(folder).encode(), options)
-    found = {
-        name: libraries.recording(way, given, o, engines[model].ask(way, given, o))
-        for name, (model, way, given, o) in libraries.requests().items()
-    }
+    table = libraries.requests()
+    answers = {name: engines[model].ask(*rest) for name, (model, *rest) in table.items()}
+    for name, answer in ((name, answer) for name, answer in answers.items() if "error" not in answer):
+        libraries.check(name, answer.get("reasoning", ""), answer.get("calls", []), answer.get("text", ""))
+    found = {name: libraries.recording(*table[name][1:], answer) for name, answer in answers.items()}
     found["functions"] = lines(Masks().value(engines["default"].others()))
     for name, arguments in {
         "open, a missing model": (b"no-such-folder/model.gguf", None),

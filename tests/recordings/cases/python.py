@@ -22,5 +22,10 @@ def record(_, home):
     if ran.returncode:
         raise SystemExit(ran.stderr)
     answers = json.loads(ran.stdout)
+    for name in table:
+        answer = answers[name]
+        answer |= {"calls": libraries.joined(answer["calls"])} if "calls" in answer else {}
+        if "error" not in answer:
+            libraries.check(name, answer.get("reasoning", ""), answer.get("calls", []), answer.get("text", ""))
     found = {name: libraries.recording(*table[name][1:], answers.pop(name)) for name in table}
     return found | {name: lines(Masks().value(answer)) for name, answer in answers.items()}

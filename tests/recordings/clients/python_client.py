@@ -18,11 +18,15 @@ def tried(call):
 
 def shown(answer):
     """Returns a completion, or the chunks of a stream, as JSON."""
-    fields = ("text", "reasoning", "tokens", "logprobs", "top_logprobs", "finish_reason", "prompt_tokens", "cached_tokens", "passes")
+    fields = ("text", "reasoning", "calls", "tokens", "logprobs", "top_logprobs", "finish_reason", "prompt_tokens", "cached_tokens", "passes")
     if isinstance(answer, wrinklefree.Completion):
-        return {name: value for name in fields if (value := getattr(answer, name)) not in (None, [], "")}
+        calls = [[index, call.id, call.name, call.arguments] for index, call in enumerate(answer.tool_calls)]
+        found = {"calls": calls} | {name: getattr(answer, name) for name in fields if name != "calls"}
+        return {name: value for name in fields if (value := found[name]) not in (None, [], "")}
     chunks = list(answer)
-    last = {name: getattr(chunks[-1], name) for name in fields[5:]}
+    last = {name: getattr(chunks[-1], name) for name in fields[6:]}
+    calls = [[call.index, call.id, call.name, call.arguments] for chunk in chunks for call in chunk.tool_calls]
+    last |= {"calls": calls} if calls else {}
     reasoning = [chunk.reasoning for chunk in chunks]
     last |= {"reasoning": reasoning} if any(reasoning) else {}
     return {"text": [chunk.text for chunk in chunks], "tokens": [c.token for c in chunks if c.token is not None], **last}

@@ -140,7 +140,7 @@ impl Conversation {
     }
 
     fn answer(&mut self, show: impl Watcher) -> anyhow::Result<Answer> {
-        let ChatPrompt { tokens, prefixes, reasoning, .. } = self.prompt()?;
+        let ChatPrompt { tokens, prefixes, reasoning, parser, .. } = self.prompt()?;
         let tokenizer = self.engine.tokenizer().expect("checked in new");
         let constraint = reasoning.constrain(tokenizer, &self.eos, self.form.clone())?;
         let request = Request {
@@ -154,7 +154,7 @@ impl Conversation {
             message_ends: prefixes.message_ends,
             ..Request::default()
         };
-        session::run(&mut self.engine, request, reasoning.parser(), show)
+        session::run(&mut self.engine, request, parser, show)
     }
 
     /// Returns the prompt that the model reads. If texts shift and this one does not fit, the oldest

@@ -1,22 +1,24 @@
 //! Conversations with models that think before they answer.
-#![cfg(feature = "grammar")]
 
-#[path = "../../tests/common/format.rs"]
+#[path = "../../../tests/common/format.rs"]
 mod fixtures;
 #[allow(dead_code, reason = "tests of the server use more")]
-#[path = "../../native/tests/common/puppet.rs"]
+#[path = "../../../native/tests/common/puppet.rs"]
 mod puppet;
 
 use serde_json::json;
 use wrinklefree_easy::wrinklefree::chat::ChatError;
 use wrinklefree_easy::wrinklefree::settings::ReasoningError;
-use wrinklefree_easy::{Chunk, Completion, Engine, Error, FinishReason, GenerateOptions, Message};
+use wrinklefree_easy::{
+    Chunk, Completion, Engine, Error, FinishReason, GenerateOptions, Message, PartialOutput, Tool,
+    ToolChoice, Tools,
+};
 
 /// The prompt begins the thinking, as Qwen3.5's does.
 const TEMPLATE: &str = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n\
     {%- if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif -%}\
     {{ m.content }}<|im_end|>\n{% endfor -%}\
-    {%- if add_generation_prompt -%}<|im_start|>assistant\n<think>\n{# </think> #}{% endif -%}";
+    {%- if add_generation_prompt -%}<|im_start|>assistant\n<think>\n{# </think> <tool_call> #}{% endif -%}";
 
 /// Opens a model that says `text`.
 fn engine(text: &str) -> Engine {
@@ -51,6 +53,31 @@ fn thinking_and_answer_are_apart_whole_and_streamed() {
     // A plain prompt is continued as it is.
     let plain = engine.generate("<|im_start|>assistant\n", &greedy()).expect("generates");
     assert_eq!(parts(&plain), ("", "Hm, is it?\n</think>\n\nYes, it is."));
+}
+
+#[test]
+fn thinking_text_and_calls_are_apart() {
+    let call = |city: &str| {
+        format!(
+            "<tool_call>\n{{\"name\": \"sun\", \"arguments\": {{\"city\": \"{city}\"}}}}\n</tool_call>"
+        )
+    };
+    let engine = engine(&format!("Hm.\n</think>\n\nI look.\n{}\n{}", call("Oslo"), call("Rome")));
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    let sun = Tool { name: "sun".into(), parameters, ..Tool::default() };
+    let tools = Tools::new(vec![sun], ToolChoice::Auto, true).expect("valid");
+    let options = greedy().tools(tools).max_tokens(200);
+    let whole = engine.chat(&question(), &options).expect("answers");
+    assert_eq!((whole.reasoning.as_str(), whole.text.trim()), ("Hm.", "I look."));
+    let calls: Vec<_> =
+        whole.tool_calls.iter().map(|call| (&*call.name, &*call.arguments)).collect();
+    assert_eq!(calls, [("sun", "{\"city\": \"Oslo\"}"), ("sun", "{\"city\": \"Rome\"}")]);
+    let stream = engine.chat_stream(&question(), &options).expect("starts");
+    let mut output = PartialOutput::default();
+    let streamed = stream.filter_map(|chunk| output.push(chunk.expect("no error"))).last();
+    let streamed = streamed.expect("the end");
+    assert_eq!(parts(&streamed), parts(&whole));
+    assert_eq!(streamed.tool_calls.len(), 2);
 }
 
 #[test]

@@ -1,0 +1,5 @@
+//! Conversations: models that think before they answer, and calls of tools.
+#![cfg(all(feature = "default-model", feature = "grammar"))]
+
+mod thinking;
+mod tools;

@@ -23,6 +23,7 @@ pub mod signals;
 pub mod suggest;
 pub mod system;
 pub mod thinking;
+pub mod typed;
 
 use std::process::ExitCode;
 

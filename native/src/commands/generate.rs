@@ -8,6 +8,7 @@ use crate::cli::exit::{Exit, usage};
 use crate::cli::result_format::ResultFormat;
 use crate::cli::session::{self, Answer};
 use crate::cli::thinking::{AnswerView, Thinking};
+use crate::cli::typed::Typed;
 use crate::cli::{human, open, out, signals};
 use crate::config::{DecodeArgs, DryArgs};
 use crate::machine;
@@ -70,7 +71,7 @@ pub struct Args {
     #[arg(short, long, value_name = "N", value_parser = args::positions())]
     context: Option<usize>,
     #[command(flatten)]
-    shift: ShiftArgs,
+    shift: Typed<ShiftArgs>,
     #[command(flatten)]
     compute: ComputeArgs,
     /// Print the block or draft after each pass
@@ -95,7 +96,7 @@ pub struct Args {
     #[command(flatten)]
     dry: DryArgs,
     #[command(flatten)]
-    reasoning: Reasoning,
+    reasoning: Typed<Reasoning>,
     #[command(flatten)]
     decoding: DecodeArgs,
 }
@@ -245,7 +246,7 @@ fn encode(
 ) -> anyhow::Result<(ChatPrompt, Option<Hole>)> {
     let tokenizer = loaded.tokenizer()?;
     if let Some(suffix) = &args.suffix {
-        if args.reasoning != Reasoning::default() {
+        if args.reasoning.is_typed {
             return Err(usage("--suffix has no thinking: leave the options of reasoning out"));
         }
         let model = (&*loaded.name, tokenizer, loaded.dlm.is_some());
@@ -256,7 +257,7 @@ fn encode(
         if args.system.is_some() {
             return Err(usage("--system needs a model with a chat template"));
         }
-        if args.reasoning != Reasoning::default() {
+        if args.reasoning.is_typed {
             return Err(usage("options of reasoning need a chat template, and are not for --raw"));
         }
         let tokens = tokenizer.encode(prompt, true).context("cannot encode the prompt")?;
@@ -268,7 +269,7 @@ fn encode(
     let mut messages: Vec<_> = args.system.iter().map(Message::system).collect();
     messages.push(Message::user(prompt));
     let chat = ChatModel { template, tokenizer, recurrent: false };
-    Ok((chat.prompt(messages, &args.reasoning, Some(today()))?, None))
+    Ok((chat.prompt(messages, &args.reasoning.options, Some(today()))?, None))
 }
 
 fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {

@@ -4,9 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::fmt;
-
-/// Most characters of a value that an error shows.
-const SHOWN: usize = 60;
+use wrinklefree::settings::{explain_json_error, shown};
 
 /// Kind of value that a field takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +91,7 @@ pub fn read_object<T: DeserializeOwned>(object: Map<String, Value>) -> Result<T,
     let read = serde_json::from_value(Value::Object(object.clone()));
     read.map_err(|error| {
         let wrong = object.iter().find_map(|(name, value)| wrong_field::<T>(name, value));
-        wrong.unwrap_or_else(|| error.to_string())
+        wrong.unwrap_or_else(|| explain_json_error(error))
     })
 }
 
@@ -102,18 +100,7 @@ fn wrong_field<T: DeserializeOwned>(name: &str, value: &Value) -> Option<String>
     if let Some(kind) = FieldKind::of::<T>(name) {
         return Some(format!("{name}: expected {kind}, not {}", shown(&value.to_string())));
     }
-    let known = named(&error);
-    let only = if known.is_empty() { "" } else { ", only " };
-    Some(format!("there is no field `{name}`{only}{}", known.join(", ")))
-}
-
-/// Returns the text of a value in an error, cut if it is long.
-#[must_use]
-pub fn shown(value: &str) -> String {
-    match value.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &value[..end]),
-        None => value.into(),
-    }
+    Some(explain_json_error(error))
 }
 
 /// Returns why a value is refused; `None` if it is accepted. Other fields may be missing.
@@ -181,7 +168,7 @@ mod tests {
         }
         assert!(error(&json!({"top_k": "x".repeat(99)}).to_string()).ends_with("xxx…"));
         let object = serde_json::from_str(r#"{"role": "user"}"#).expect("JSON");
-        assert_eq!(read_object::<Message>(object), Err("missing field `content`".into()));
+        assert_eq!(read_object::<Message>(object), Err("the field `content` is missing".into()));
         let object = serde_json::from_str(r#"{"n": 1}"#).expect("JSON");
         let error = read_object::<Message>(object).expect_err("refused");
         assert!(error.starts_with("there is no field `n`, only role, content"), "{error}");

@@ -247,10 +247,16 @@ def test_bad_requests_are_refused(engine: Engine) -> None:
         engine.chat([{"role": "robot", "content": "Hello"}])
     with pytest.raises(wrinklefree.RequestError, match="a plain prompt has no thinking"):
         engine.generate("Once", enable_thinking=False)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="messages\\[0\\]: .*missing field `content`"):
-        engine.chat([{"role": "user"}])
-    with pytest.raises(TypeError, match="messages: expected a list of dictionaries"):
-        engine.chat("Hello")  # type: ignore[arg-type]
+    for messages, kind, message in [
+        ([{"role": "user"}], ValueError, r"messages\[0\]: the field `content` is missing"),
+        ([{"role": "user", "content": 3}], TypeError, r"messages\[0\]: content: expected a text, not 3"),
+        ([{"role": "user", "content": "", "n": 1}], ValueError, r"messages\[0\]: there is no field n, only"),
+        ([3], TypeError, r"messages\[0\]: expected a dictionary with `role` and `content`, not 3"),
+        ("Hello", TypeError, "messages: expected a list of dictionaries .*, not str"),
+        (3, TypeError, "messages: expected a list of dictionaries .*, not int"),
+    ]:
+        with pytest.raises(kind, match=message):
+            engine.chat(messages)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="pooling: \"max\" is none of mean, last"):
         engine.embed("fox", pooling="max")  # type: ignore[arg-type]
     assert issubclass(wrinklefree.RequestError, wrinklefree.Error)

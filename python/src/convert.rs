@@ -152,8 +152,13 @@ fn wrong_field<T: DeserializeOwned>(
     (!error.starts_with("missing field")).then(|| FieldKind::of::<T>(name))
 }
 
-/// Returns the error of a value.
-fn wrong_value(name: &str, kind: &FieldKind, value: &Bound<'_, PyAny>) -> PyErr {
+/// Reads the text of an argument.
+pub fn text(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    given.extract().map_err(|_| wrong_value(argument, &FieldKind::Text, given))
+}
+
+/// Returns the error of a value that a field or an argument does not take.
+pub fn wrong_value(name: &str, kind: &FieldKind, value: &Bound<'_, PyAny>) -> PyErr {
     let expected = match kind {
         FieldKind::Boolean => "True or False".into(),
         FieldKind::Texts => "a text or texts".into(),

@@ -197,6 +197,7 @@ def test_decode_modes_are_options(engine: Engine) -> None:
             TypeError,
             "chat_template_kwargs: expected a dictionary, not 'x'",
         ),
+        ({"json_schema": object()}, TypeError, "json_schema: expected a JSON value, not <object"),
         ({"logit_bias": 3}, TypeError, "logit_bias: expected pairs of a token id and a number"),
         ({"decode_mode": "fast"}, ValueError, "decode_mode: expected one of auto, ar, .*, not 'fast'"),
         (
@@ -237,6 +238,9 @@ def test_bad_requests_are_refused(engine: Engine) -> None:
         engine.generate([-1])
     with pytest.raises(TypeError, match="tokens: expected token ids, not str"):
         engine.detokenize("Once")  # type: ignore[arg-type]
+    for method in (engine.tokenize, engine.embed):
+        with pytest.raises(TypeError, match="text: expected a text, not 3"):
+            method(3)  # type: ignore[operator]
     with pytest.raises(ValueError, match="tokens\\[1\\]: -5 is not a token id"):
         engine.logits([1, -5])
     with pytest.raises(wrinklefree.RequestError, match="tokens: 99999 is outside the vocabulary of"):
@@ -271,9 +275,9 @@ def test_models_that_are_not_there(tmp_path: Path) -> None:
         wrinklefree.load(str(broken))
     with pytest.raises(ValueError, match="kv_dtype: \"f8\" is none of f32"):
         wrinklefree.load(kv_dtype="f8")  # type: ignore[arg-type]
-    for threads in (0, -3):
-        with pytest.raises(ValueError, match=f"threads must be at least 1, but is {threads}"):
-            wrinklefree.load(threads=threads)
+    for threads, kind in ((0, ValueError), (-3, ValueError), (2**70, ValueError), ("x", TypeError), (True, TypeError)):
+        with pytest.raises(kind, match=f"threads: expected a whole number from 1, not {threads!r}"):
+            wrinklefree.load(threads=threads)  # type: ignore[arg-type]
 
 
 def test_a_long_context_warns() -> None:

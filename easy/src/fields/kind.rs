@@ -31,6 +31,8 @@ pub enum FieldKind {
     Biases,
     /// An object of JSON.
     Object,
+    /// Any value of JSON.
+    Json,
 }
 
 impl FieldKind {
@@ -44,7 +46,9 @@ impl FieldKind {
         if text.as_deref().is_some_and(is_unknown) {
             return None;
         }
-        Some(if accepts(0.5.into()) {
+        Some(if text.is_none() && accepts(0.5.into()) {
+            Self::Json
+        } else if accepts(0.5.into()) {
             Self::Number
         } else if whole(1) {
             let limits = [u64::from(u8::MAX), u64::from(u32::MAX)];
@@ -78,6 +82,7 @@ impl fmt::Display for FieldKind {
             Self::Texts => f.write_str("a list of texts"),
             Self::Biases => f.write_str("pairs of a token id and a number"),
             Self::Object => f.write_str("an object"),
+            Self::Json => f.write_str("a JSON value"),
         }
     }
 }
@@ -140,6 +145,8 @@ mod tests {
             ("logit_bias", FieldKind::Biases),
             ("chat_template_kwargs", FieldKind::Object),
             ("commit", commit),
+            #[cfg(feature = "grammar")]
+            ("json_schema", FieldKind::Json),
         ] {
             assert_eq!(FieldKind::of::<GenerateOptions>(name), Some(kind), "{name}");
         }

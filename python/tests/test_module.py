@@ -240,7 +240,7 @@ def test_bad_requests_are_refused(engine: Engine) -> None:
         engine.detokenize("Once")  # type: ignore[arg-type]
     for method in (engine.tokenize, engine.embed):
         with pytest.raises(TypeError, match="text: expected a text, not 3"):
-            method(3)  # type: ignore[operator]
+            method(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tokens\\[1\\]: -5 is not a token id"):
         engine.logits([1, -5])
     with pytest.raises(wrinklefree.RequestError, match="tokens: 99999 is outside the vocabulary of"):
@@ -275,9 +275,12 @@ def test_models_that_are_not_there(tmp_path: Path) -> None:
         wrinklefree.load(str(broken))
     with pytest.raises(ValueError, match="kv_dtype: \"f8\" is none of f32"):
         wrinklefree.load(kv_dtype="f8")  # type: ignore[arg-type]
-    for threads, kind in ((0, ValueError), (-3, ValueError), (2**70, ValueError), ("x", TypeError), (True, TypeError)):
-        with pytest.raises(kind, match=f"threads: expected a whole number from 1, not {threads!r}"):
-            wrinklefree.load(threads=threads)  # type: ignore[arg-type]
+    for threads in (0, -3, 2**70):
+        with pytest.raises(ValueError, match=f"threads: expected a whole number from 1, not {threads}"):
+            wrinklefree.load(threads=threads)
+    for wrong in ("x", True):
+        with pytest.raises(TypeError, match=f"threads: expected a whole number from 1, not {wrong!r}"):
+            wrinklefree.load(threads=wrong)  # type: ignore[arg-type]
 
 
 def test_a_long_context_warns() -> None:

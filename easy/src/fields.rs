@@ -2,7 +2,8 @@
 
 mod kind;
 
-pub use kind::{FieldKind, names_its_place, read_object, shown};
+pub use kind::{FieldKind, names_its_place, read_object};
+pub use wrinklefree::settings::{explain_json_error, shown};
 
 #[cfg(feature = "grammar")]
 use crate::models::grammar::Grammar;

@@ -2,8 +2,11 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
-use wrinklefree_easy::fields::{self, FieldKind};
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString,
+};
+use serde::de::DeserializeOwned;
+use wrinklefree_easy::fields::{self, FieldKind, explain_json_error, names_its_place};
 use wrinklefree_easy::{Engine, Error, GenerateOptions, Message, Stream};
 
 /// A prompt: text, or token ids.
@@ -21,6 +24,9 @@ impl Prompt {
         }
     }
 }
+
+/// A field and its value.
+type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// Reads a prompt.
 pub fn prompt(given: &Bound<'_, PyAny>) -> PyResult<Prompt> {
@@ -93,9 +99,9 @@ pub fn options(options: Option<&Bound<'_, PyDict>>) -> PyResult<GenerateOptions>
             options.set_item(name, pairs.collect::<PyResult<Vec<_>>>()?)?;
         }
     }
-    read(options).map_err(|error| {
-        options.iter().find_map(|(name, value)| wrong_option(&name, &value)).unwrap_or(error)
-    })
+    let unknown =
+        |name: &str| format!("there is no option {name}: help(Engine.generate) lists them");
+    read(options, "", unknown)
 }
 
 /// Reads a pair of `logit_bias`. JSON has the ids of tokens as texts.
@@ -110,29 +116,55 @@ fn pair(token: &Bound<'_, PyAny>, bias: &Bound<'_, PyAny>) -> PyResult<(u32, f32
     Ok((token, bias))
 }
 
-fn read(options: &Bound<'_, PyDict>) -> PyResult<GenerateOptions> {
-    let read = pythonize::depythonize(options);
-    read.map_err(|error| invalid(options.py(), "options", &error.into()))
+/// Reads a dictionary. Errors name the field whose value is wrong by itself, after `place`; `unknown` says
+/// that a field does not exist.
+fn read<T: DeserializeOwned>(
+    fields: &Bound<'_, PyAny>,
+    place: &str,
+    unknown: impl Fn(&str) -> String,
+) -> PyResult<T> {
+    pythonize::depythonize(fields).map_err(|error| {
+        let pairs = fields.cast::<PyMapping>().ok().and_then(|fields| fields.items().ok());
+        let pairs = pairs.into_iter().flat_map(|pairs| pairs.extract::<Vec<Pair<'_>>>());
+        let wrong = pairs.flatten().find_map(|(name, value)| {
+            let name = name.to_string();
+            let kind = wrong_field::<T>(&name, &value)?;
+            Some(kind.map_or_else(
+                || PyValueError::new_err(format!("{place}{}", unknown(&name))),
+                |kind| wrong_value(&format!("{place}{name}"), &kind, &value),
+            ))
+        });
+        wrong.unwrap_or_else(|| {
+            PyValueError::new_err(format!("{place}{}", explain_json_error(error)))
+        })
+    })
 }
 
-/// Returns an error that says what an option takes, if its value is wrong by itself.
-fn wrong_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Option<PyErr> {
-    let alone = PyDict::new(name.py());
+/// Returns what a field takes if its value is wrong by itself, and `Some(None)` if there is no such field.
+/// Other fields may be missing.
+fn wrong_field<T: DeserializeOwned>(
+    name: &str,
+    value: &Bound<'_, PyAny>,
+) -> Option<Option<FieldKind>> {
+    let alone = PyDict::new(value.py());
     alone.set_item(name, value).ok()?;
-    let failed = read(&alone).err()?;
-    let error = failed.value(name.py()).to_string();
-    if fields::names_its_place(error.trim_start_matches("options: ")) {
-        return None;
-    }
-    let Some(kind) = FieldKind::of::<GenerateOptions>(&name.to_string()) else {
-        let message = format!("there is no option {name}: help(Engine.generate) lists them");
-        return Some(PyValueError::new_err(message));
-    };
+    let error = pythonize::depythonize::<T>(&alone).err()?.to_string();
+    let elsewhere = error.starts_with("missing field") || names_its_place(&error);
+    (!elsewhere).then(|| FieldKind::of::<T>(name))
+}
+
+/// Reads the text of an argument.
+pub fn text(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    given.extract().map_err(|_| wrong_value(argument, &FieldKind::Text, given))
+}
+
+/// Returns the error of a value that a field or an argument does not take.
+pub fn wrong_value(name: &str, kind: &FieldKind, value: &Bound<'_, PyAny>) -> PyErr {
     let expected = match kind {
         FieldKind::Boolean => "True or False".into(),
         FieldKind::Texts => "a text or texts".into(),
         FieldKind::Object => "a dictionary".into(),
-        ref other => other.to_string(),
+        other => other.to_string(),
     };
     let message = format!("{name}: expected {expected}, not {}", shown(value));
     let number = value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>();
@@ -143,32 +175,35 @@ fn wrong_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Option<PyE
         FieldKind::OneOf(_) => value.is_instance_of::<PyString>(),
         _ => false,
     };
-    Some(if right_type { PyValueError::new_err(message) } else { PyTypeError::new_err(message) })
+    if right_type { PyValueError::new_err(message) } else { PyTypeError::new_err(message) }
 }
 
 /// Reads a conversation: a sequence of dictionaries with `role` and `content`.
 pub fn messages(messages: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
-    let py = messages.py();
-    if messages.is_instance_of::<PyString>() || messages.is_instance_of::<PyDict>() {
+    let expected = "with `role` and `content`";
+    let list = (!messages.is_instance_of::<PyString>() && !messages.is_instance_of::<PyDict>())
+        .then(|| messages.try_iter().ok())
+        .flatten();
+    let Some(list) = list else {
         let kind = messages.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
-            "messages: expected a list of dictionaries with `role` and `content`, not {kind}"
+            "messages: expected a list of dictionaries {expected}, not {kind}"
         )));
-    }
-    let read = |(index, message): (usize, PyResult<Bound<'_, PyAny>>)| {
-        let place = format!("messages[{index}]");
-        pythonize::depythonize(&message?).map_err(|error| invalid(py, &place, &error.into()))
     };
-    messages.try_iter()?.enumerate().map(read).collect()
-}
-
-/// Returns an error of the same kind, which names the argument.
-fn invalid(py: Python<'_>, argument: &str, error: &PyErr) -> PyErr {
-    let message = format!("{argument}: {}", error.value(py));
-    match error.is_instance_of::<PyTypeError>(py) {
-        true => PyTypeError::new_err(message),
-        false => PyValueError::new_err(message),
-    }
+    let read = |(index, message): (usize, PyResult<Bound<'_, PyAny>>)| {
+        let (place, message) = (format!("messages[{index}]"), message?);
+        if message.cast::<PyMapping>().is_err() {
+            return Err(PyTypeError::new_err(format!(
+                "{place}: expected a dictionary {expected}, not {}",
+                shown(&message)
+            )));
+        }
+        let unknown = |name: &str| {
+            format!("there is no field {name}, only role, content and reasoning_content")
+        };
+        read(&message, &format!("{place}: "), unknown)
+    };
+    list.enumerate().map(read).collect()
 }
 
 /// Returns the value of this name.

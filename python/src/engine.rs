@@ -96,9 +96,10 @@ impl Engine {
     fn embed<'py>(
         &self,
         py: Python<'py>,
-        text: String,
+        text: &Bound<'py, PyAny>,
         pooling: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let text = convert::text("text", text)?;
         let all = [Pooling::Mean, Pooling::Last];
         let name = |pooling| if pooling == Pooling::Mean { "mean" } else { "last" };
         let pooling = convert::choice("pooling", pooling, &all, name)?;
@@ -120,9 +121,9 @@ impl Engine {
     }
 
     /// Returns the token ids of a text, with the special tokens that begin one.
-    fn tokenize(&self, py: Python<'_>, text: &str) -> PyResult<Vec<u32>> {
-        let engine = self.engine.get()?;
-        py.detach(|| engine.tokenize(text)).map_err(|error| raised(&error))
+    fn tokenize(&self, py: Python<'_>, text: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+        let (engine, text) = (self.engine.get()?, convert::text("text", text)?);
+        py.detach(|| engine.tokenize(&text)).map_err(|error| raised(&error))
     }
 
     /// Returns the text of token ids.

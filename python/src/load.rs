@@ -1,12 +1,14 @@
 //! Opens a model.
 
-use crate::convert::choice;
+use crate::convert::{choice, wrong_value};
 use crate::engine::Engine;
 use crate::wait::interruptible;
-use pyo3::exceptions::{PyUserWarning, PyValueError};
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 use std::ffi::CString;
 use std::path::PathBuf;
+use wrinklefree_easy::fields::FieldKind;
 use wrinklefree_easy::models::{ActivationBits, LayoutChoice, Logits, OpenOptions};
 use wrinklefree_easy::{Engine as EasyEngine, EngineBuilder, KvType};
 
@@ -23,10 +25,10 @@ pub fn load(
     py: Python<'_>,
     model: Option<PathBuf>,
     revision: &str,
-    threads: Option<i64>,
+    threads: Option<&Bound<'_, PyAny>>,
     pinned: bool,
-    context: Option<i64>,
-    max_sequences: Option<i64>,
+    context: Option<&Bound<'_, PyAny>>,
+    max_sequences: Option<&Bound<'_, PyAny>>,
     kv_dtype: &str,
     logits: &str,
     activations: &str,
@@ -63,12 +65,12 @@ pub fn load(
 fn number(
     name: &str,
     builder: EngineBuilder,
-    given: Option<i64>,
+    given: Option<&Bound<'_, PyAny>>,
     set: impl FnOnce(EngineBuilder, usize) -> EngineBuilder,
 ) -> PyResult<EngineBuilder> {
-    let Some(number) = given else { return Ok(builder) };
-    match usize::try_from(number) {
-        Ok(number) if number > 0 => Ok(set(builder, number)),
-        _ => Err(PyValueError::new_err(format!("{name} must be at least 1, but is {number}"))),
+    let Some(given) = given else { return Ok(builder) };
+    match given.extract::<usize>() {
+        Ok(number) if number > 0 && !given.is_instance_of::<PyBool>() => Ok(set(builder, number)),
+        _ => Err(wrong_value(name, &FieldKind::WholeNumber { least: 1, most: None }, given)),
     }
 }

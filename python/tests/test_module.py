@@ -199,6 +199,7 @@ def test_decode_modes_are_options(engine: Engine) -> None:
             TypeError,
             "chat_template_kwargs: expected a dictionary, not 'x'",
         ),
+        ({"json_schema": object()}, TypeError, "json_schema: expected a JSON value, not <object"),
         ({"logit_bias": 3}, TypeError, "logit_bias: expected pairs of a token id and a number"),
         ({"decode_mode": "fast"}, ValueError, "decode_mode: expected one of auto, ar, .*, not 'fast'"),
         (
@@ -239,6 +240,9 @@ def test_bad_requests_are_refused(engine: Engine) -> None:
         engine.generate([-1])
     with pytest.raises(TypeError, match="tokens: expected token ids, not str"):
         engine.detokenize("Once")  # type: ignore[arg-type]
+    for method in (engine.tokenize, engine.embed):
+        with pytest.raises(TypeError, match="text: expected a text, not 3"):
+            method(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tokens\\[1\\]: -5 is not a token id"):
         engine.logits([1, -5])
     with pytest.raises(wrinklefree.RequestError, match="tokens: 99999 is outside the vocabulary of"):
@@ -249,10 +253,16 @@ def test_bad_requests_are_refused(engine: Engine) -> None:
         engine.chat([{"role": "robot", "content": "Hello"}])
     with pytest.raises(wrinklefree.RequestError, match="a plain prompt has no thinking"):
         engine.generate("Once", enable_thinking=False)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="messages\\[0\\]: .*missing field `content`"):
-        engine.chat([{"role": "user"}])
-    with pytest.raises(TypeError, match="messages: expected a list of dictionaries"):
-        engine.chat("Hello")  # type: ignore[arg-type]
+    for messages, kind, message in [
+        ([{"role": "user"}], ValueError, r"messages\[0\]: the field `content` is missing"),
+        ([{"role": "user", "content": 3}], TypeError, r"messages\[0\]: content: expected a text, not 3"),
+        ([{"role": "user", "content": "", "n": 1}], ValueError, r"messages\[0\]: there is no field n, only"),
+        ([3], TypeError, r"messages\[0\]: expected a dictionary with `role` and `content`, not 3"),
+        ("Hello", TypeError, "messages: expected a list of dictionaries .*, not str"),
+        (3, TypeError, "messages: expected a list of dictionaries .*, not int"),
+    ]:
+        with pytest.raises(kind, match=message):
+            engine.chat(messages)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="pooling: \"max\" is none of mean, last"):
         engine.embed("fox", pooling="max")  # type: ignore[arg-type]
     assert issubclass(wrinklefree.RequestError, wrinklefree.Error)
@@ -267,9 +277,12 @@ def test_models_that_are_not_there(tmp_path: Path) -> None:
         wrinklefree.load(str(broken))
     with pytest.raises(ValueError, match="kv_dtype: \"f8\" is none of f32"):
         wrinklefree.load(kv_dtype="f8")  # type: ignore[arg-type]
-    for threads in (0, -3):
-        with pytest.raises(ValueError, match=f"threads must be at least 1, but is {threads}"):
+    for threads in (0, -3, 2**70):
+        with pytest.raises(ValueError, match=f"threads: expected a whole number from 1, not {threads}"):
             wrinklefree.load(threads=threads)
+    for wrong in ("x", True):
+        with pytest.raises(TypeError, match=f"threads: expected a whole number from 1, not {wrong!r}"):
+            wrinklefree.load(threads=wrong)  # type: ignore[arg-type]
 
 
 def test_a_long_context_warns() -> None:

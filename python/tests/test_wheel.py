@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -44,19 +45,22 @@ def artifact(folder: Path, package: str, name: str, kind: str, file: Path) -> di
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the stand-in for cargo is a script")
-@pytest.mark.parametrize("target", [None, "elsewhere"])
-def test_one_call_of_cargo_compiles_program_and_module(tmp_path: Path, target: str | None) -> None:
+@pytest.mark.parametrize("target", ["default", "variable", "file"])
+def test_one_call_of_cargo_compiles_program_and_module(tmp_path: Path, target: str) -> None:
     module = Path(wrinklefree._native.__file__)
     program = tmp_path / "a folder/wf-run"
     program.parent.mkdir()
     program.write_bytes(b"#!/bin/sh\necho built just now\n")
+    elsewhere = str(tmp_path / "elsewhere")
+    source = checkout(tmp_path / "checkout", elsewhere) if target == "file" else PYTHON
+    variables = {"CARGO_TARGET_DIR": elsewhere} if target == "variable" else {}
     messages = [
-        artifact(PYTHON.parent / "native", "wf-run", "wf-run", "bin", program),
-        artifact(PYTHON, "wrinklefree-python", "_native", "cdylib", module),
+        artifact(source.parent / "native", "wf-run", "wf-run", "bin", program),
+        artifact(source, "wrinklefree-python", "_native", "cdylib", module),
         {"reason": "build-finished", "success": True},
     ]
     stand_in(tmp_path, messages)
-    wheel, printed = pip_wheel(tmp_path, target)
+    wheel, printed = pip_wheel(tmp_path, source, variables)
     calls = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [call[0] for call in calls] == ["build"], "one call compiles all"
     packages = [after for word, after in zip(calls[0], calls[0][1:]) if word == "--package"]
@@ -100,13 +104,22 @@ def with_stand_in(folder: Path) -> dict[str, str]:
     return {**kept, "PATH": f"{folder / 'bin'}:{scripts}:{os.environ['PATH']}"}
 
 
-def pip_wheel(folder: Path, target: str | None) -> tuple[Path, str]:
+def checkout(folder: Path, target: str) -> Path:
+    """A copy of this folder among links to the others, where a file of cargo's sets its target folder."""
+    folder.mkdir()
+    for entry in PYTHON.parent.iterdir():
+        if entry.name not in {"python", "target", ".cargo", ".git"}:
+            (folder / entry.name).symlink_to(entry)
+    (folder / ".cargo").mkdir()
+    (folder / ".cargo/config.toml").write_text(f"[build]\ntarget-dir = {json.dumps(target)}\n")
+    return Path(shutil.copytree(PYTHON, folder / "python"))
+
+
+def pip_wheel(folder: Path, source: Path, variables: dict[str, str]) -> tuple[Path, str]:
     """Builds a wheel as `pip install ./python` does; returns it, and what pip prints."""
-    environment = with_stand_in(folder)
-    if target is not None:
-        environment["CARGO_TARGET_DIR"] = str(folder / target)
+    environment = {**with_stand_in(folder), **variables}
     command = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-deps", "--no-build-isolation"]
-    command += ["--wheel-dir", str(folder), str(PYTHON)]
+    command += ["--wheel-dir", str(folder), str(source)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     return next(folder.glob("*.whl")), run.stdout + run.stderr

@@ -19,11 +19,13 @@
 //! ```
 
 mod hole;
+mod json_error;
 mod reasoning;
 mod resolve;
 mod sampling;
 
 pub use hole::{Hole, HoleError};
+pub use json_error::{explain_json_error, shown};
 pub use reasoning::{Effort, OutputReasoning, Reasoning, ReasoningError};
 pub use resolve::{ModelCapabilities, SettingsError, describe};
 pub use sampling::Sampling;

@@ -4,9 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::fmt;
-
-/// Most characters of a value that an error shows.
-const SHOWN: usize = 60;
+use wrinklefree::settings::{explain_json_error, shown};
 
 /// Kind of value that a field takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +33,8 @@ pub enum FieldKind {
     Object,
     /// Objects of JSON in a list.
     Objects,
+    /// Any value of JSON.
+    Json,
 }
 
 impl FieldKind {
@@ -48,7 +48,9 @@ impl FieldKind {
         if text.as_deref().is_some_and(is_unknown) {
             return None;
         }
-        Some(if accepts(0.5.into()) {
+        Some(if text.is_none() && accepts(0.5.into()) {
+            Self::Json
+        } else if accepts(0.5.into()) {
             Self::Number
         } else if whole(1) {
             let limits = [u64::from(u8::MAX), u64::from(u32::MAX)];
@@ -85,6 +87,7 @@ impl fmt::Display for FieldKind {
             Self::Biases => f.write_str("pairs of a token id and a number"),
             Self::Object => f.write_str("an object"),
             Self::Objects => f.write_str("a list of objects"),
+            Self::Json => f.write_str("a JSON value"),
         }
     }
 }
@@ -98,7 +101,7 @@ pub fn read_object<T: DeserializeOwned>(object: Map<String, Value>) -> Result<T,
     let read = serde_json::from_value(Value::Object(object.clone()));
     read.map_err(|error| {
         let wrong = object.iter().find_map(|(name, value)| wrong_field::<T>(name, value));
-        wrong.unwrap_or_else(|| error.to_string())
+        wrong.unwrap_or_else(|| explain_json_error(error))
     })
 }
 
@@ -107,18 +110,7 @@ fn wrong_field<T: DeserializeOwned>(name: &str, value: &Value) -> Option<String>
     if let Some(kind) = FieldKind::of::<T>(name) {
         return Some(format!("{name}: expected {kind}, not {}", shown(&value.to_string())));
     }
-    let known = named(&error);
-    let only = if known.is_empty() { "" } else { ", only " };
-    Some(format!("there is no field `{name}`{only}{}", known.join(", ")))
-}
-
-/// Returns the text of a value in an error, cut if it is long.
-#[must_use]
-pub fn shown(value: &str) -> String {
-    match value.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &value[..end]),
-        None => value.into(),
-    }
+    Some(explain_json_error(error))
 }
 
 /// Returns why a value is refused; `None` if it is accepted, or if the error names its place itself. Other
@@ -171,6 +163,8 @@ mod tests {
                 FieldKind::OneOf(vec!["none".into(), "auto".into(), "required".into()]),
             ),
             ("commit", commit),
+            #[cfg(feature = "grammar")]
+            ("json_schema", FieldKind::Json),
         ] {
             assert_eq!(FieldKind::of::<GenerateOptions>(name), Some(kind), "{name}");
         }
@@ -209,7 +203,7 @@ mod tests {
         }
         assert!(error(&json!({"top_k": "x".repeat(99)}).to_string()).ends_with("xxx…"));
         let object = serde_json::from_str(r#"{"role": "user"}"#).expect("JSON");
-        assert_eq!(read_object::<Message>(object), Err("missing field `content`".into()));
+        assert_eq!(read_object::<Message>(object), Err("the field `content` is missing".into()));
         let object = serde_json::from_str(r#"{"n": 1}"#).expect("JSON");
         let error = read_object::<Message>(object).expect_err("refused");
         assert!(error.starts_with("there is no field `n`, only role, content"), "{error}");

@@ -2,6 +2,7 @@
 
 use super::exit::usage;
 use super::out;
+use super::typed::Typed;
 use crate::machine::{Threads, cores};
 use crate::models::rope_scaling::{self, RopeRule, beyond};
 use crate::models::{ActivationBits, LayoutChoice, Logits, OpenOptions, Placement, Synthetic};
@@ -284,10 +285,11 @@ pub struct ShiftArgs {
 /// (arXiv 2309.17453).
 pub const KEEP: &str = "4";
 
-impl ShiftArgs {
-    /// Tokens to keep, if texts shift at all.
+impl Typed<ShiftArgs> {
+    /// Tokens to keep, if texts shift at all. The configuration changes nothing in modes that cannot shift.
     pub fn keep(&self, mode: &DecodeMode, context: usize) -> anyhow::Result<Option<usize>> {
-        shift(self.context_shift, mode, context)
+        let keep = self.options.context_shift.filter(|_| self.is_typed || mode.restarts());
+        shift(keep, mode, context)
     }
 }
 

@@ -24,6 +24,7 @@ pub mod suggest;
 pub mod system;
 pub mod thinking;
 pub mod tool_args;
+pub mod typed;
 
 use std::process::ExitCode;
 

@@ -138,14 +138,14 @@ const SET_TIME: Duration = Duration::from_millis(200);
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let settings = args.decoding.settings()?;
-    if settings.decode_mode.is_some() {
+    let typed = args.decoding.typed();
+    if typed.decode_mode.is_some() {
         if args.depth != [0] || args.depth_computed.is_some() {
             return Err(usage("--depth is for tests without --decode-mode"));
         }
-        return answer(args, &settings);
+        return answer(args, &args.decoding.settings()?);
     }
-    if settings != Settings::default() || args.prompt_file.is_some() || args.ignore_eos {
+    if *typed != Settings::default() || args.prompt_file.is_some() || args.ignore_eos {
         return Err(usage("decoding options measure requests: say which --decode-mode"));
     }
     let tests = tests(args);

@@ -10,6 +10,7 @@ use crate::cli::atomic_file::Draft;
 use crate::cli::exit::Exit;
 use crate::cli::session::Answer;
 use crate::cli::thinking::{AnswerView, Thinking};
+use crate::cli::typed::Typed;
 use crate::cli::{human, out, signals};
 use crate::config::{DecodeArgs, DryArgs};
 use crate::machine;
@@ -49,7 +50,7 @@ pub struct Args {
     #[arg(short, long, value_name = "N", value_parser = args::positions())]
     context: Option<usize>,
     #[command(flatten)]
-    shift: ShiftArgs,
+    shift: Typed<ShiftArgs>,
     /// Tokens of an answer at most
     #[arg(short = 'n', long, value_name = "N", default_value = "1024")]
     max_tokens: NonZeroUsize,

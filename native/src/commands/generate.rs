@@ -9,6 +9,7 @@ use crate::cli::result_format::ResultFormat;
 use crate::cli::session::{self, Answer};
 use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::tool_args::ToolArgs;
+use crate::cli::typed::Typed;
 use crate::cli::{human, open, out, signals};
 use crate::config::{DecodeArgs, DryArgs};
 use crate::machine;
@@ -72,7 +73,7 @@ pub struct Args {
     #[arg(short, long, value_name = "N", value_parser = args::positions())]
     context: Option<usize>,
     #[command(flatten)]
-    shift: ShiftArgs,
+    shift: Typed<ShiftArgs>,
     #[command(flatten)]
     compute: ComputeArgs,
     /// Print the block or draft after each pass
@@ -99,7 +100,7 @@ pub struct Args {
     #[command(flatten)]
     dry: DryArgs,
     #[command(flatten)]
-    reasoning: Reasoning,
+    reasoning: Typed<Reasoning>,
     #[command(flatten)]
     decoding: DecodeArgs,
 }
@@ -263,7 +264,7 @@ fn encode(
 ) -> anyhow::Result<(ChatPrompt, Option<Hole>)> {
     let tokenizer = loaded.tokenizer()?;
     if let Some(suffix) = &args.suffix {
-        if args.reasoning != Reasoning::default() {
+        if args.reasoning.is_typed {
             return Err(usage("--suffix has no thinking: leave the options of reasoning out"));
         }
         let model = (&*loaded.name, tokenizer, loaded.dlm.is_some());
@@ -277,7 +278,7 @@ fn encode(
         if tools.any() || args.tools.documents()?.is_some() {
             return Err(usage("--tools and --documents need a model with a chat template"));
         }
-        if args.reasoning != Reasoning::default() {
+        if args.reasoning.is_typed {
             return Err(usage("options of reasoning need a chat template, and are not for --raw"));
         }
         let tokens = tokenizer.encode(prompt, true).context("cannot encode the prompt")?;
@@ -293,7 +294,7 @@ fn encode(
     let conversation = Conversation {
         tools: tools.clone(),
         documents: args.tools.documents()?,
-        reasoning: args.reasoning.clone(),
+        reasoning: args.reasoning.options.clone(),
         ..Conversation::new(messages)?
     };
     Ok((chat.prompt(&conversation)?, None))

@@ -223,7 +223,8 @@ pub fn ps(args: &PsArgs) -> anyhow::Result<()> {
     let heading = ["NAME", "ID", "STATE", "CONTEXT", "SIZE"].map(String::from).to_vec();
     let row = |model: &Value| {
         let context = model["max_model_len"].as_u64().map_or("-".into(), |n| n.to_string());
-        let size = model["size"].as_u64().map_or("-".into(), human::bytes);
+        let size = model["size"].as_u64().or(model["meta"]["size"].as_u64());
+        let size = size.map_or("-".into(), human::bytes);
         let (names, id) = (names(model), model["id"].as_str().unwrap_or("?").into());
         let names = if names.is_empty() { "-".into() } else { names.join(", ") };
         vec![names, id, state(model), context, size]

@@ -17,6 +17,15 @@ const DECODING: &str = "dlm";
 /// The command whose `--config` is the file that it writes, and the keys that it writes.
 const TUNE: &str = "tune";
 const TUNED: [&str; 3] = ["threads", "prefill_threads", "pin_threads"];
+/// Settings that count on the command line alone, by command: it compares several values of them, or it
+/// measures something else with the flag.
+const FLAGS_ALONE: [(&str, &[&str]); 5] = [
+    ("bench", &["decode_mode"]),
+    ("eval activations", &["activation_sparsity"]),
+    ("eval agreement", &["decode_mode", "selector", "threshold"]),
+    ("eval perplexity", &["decode_mode"]),
+    ("eval quality", &["decode_mode", "selector", "threshold"]),
+];
 
 /// An option of commands that have no other settings of decoding.
 #[derive(clap::Args, Debug)]
@@ -44,11 +53,14 @@ pub fn configured(
     let written = path[0] == TUNE;
     let layers = Layers::read(file.filter(|file| !written || file.exists()).map(PathBuf::as_path))?;
     open::warn(&layers.warnings);
+    let name = path.join(" ");
+    let alone = FLAGS_ALONE.iter().find(|(command, _)| *command == name);
+    let alone = alone.map_or(&[][..], |(_, ids)| ids);
     let mut unread = Vec::new();
-    let command = at(command, &path, &mut |leaf| layers.apply(leaf, &mut unread));
+    let command = at(command, &path, &mut |leaf| layers.apply(leaf, alone, &mut unread));
     unread.retain(|(_, name)| !(written && TUNED.contains(&name.as_str())));
     if !CLIENTS.contains(&path[0].as_str()) {
-        warn(&path.join(" "), unread);
+        warn(&name, unread);
     }
     parse::matches(command, arguments)
 }
@@ -86,12 +98,17 @@ fn warn(command: &str, unread: Vec<(String, String)>) {
 
 impl Layers {
     /// Sets these settings as defaults of a command, and notes the source and name of those that it
-    /// does not have.
-    fn apply(&self, mut command: Command, unread: &mut Vec<(String, String)>) -> Command {
+    /// does not have, or takes from its flags alone.
+    fn apply(
+        &self,
+        mut command: Command,
+        alone: &[&str],
+        unread: &mut Vec<(String, String)>,
+    ) -> Command {
         for key in Key::all() {
             let Some(said) = self.said.get(key.id()) else { continue };
             let has = command.get_arguments().any(|arg| arg.get_id() == key.id());
-            if !has {
+            if !has || alone.contains(&key.id()) {
                 let in_file = said.source.rsplit_once(':');
                 let source = in_file.map_or("environment", |(file, _)| file);
                 // Another program may mean it.

@@ -27,6 +27,18 @@ impl DecodeArgs {
         Ok(self.settings.clone().or(layers.settings()?))
     }
 
+    /// Returns the settings of the command line alone.
+    pub fn typed(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Merges them for a command that compares decode modes: what chooses one of them counts on the command
+    /// line alone.
+    pub fn shared_by_modes(&self) -> anyhow::Result<Settings> {
+        let Settings { decode_mode, selector, threshold, .. } = self.settings;
+        Ok(Settings { decode_mode, selector, threshold, ..self.settings()? })
+    }
+
     /// Returns true if decoding may use a model's block for multi-token prediction.
     pub fn may_use_mtp(&self) -> anyhow::Result<bool> {
         let layers = Layers::read(self.config.as_deref())?;

@@ -2,10 +2,11 @@
 
 use crate::models::Loaded;
 use crate::models::chat_prompt;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 use std::fs;
 use std::path::Path;
+use wrinklefree::settings::explain_json_error;
 use wrinklefree::text::Message;
 
 /// Stories, small tasks and questions about stories, for the model inside this program, which has
@@ -86,7 +87,8 @@ pub fn read(
 }
 
 fn encode(line: &str, loaded: &Loaded) -> anyhow::Result<Prompt> {
-    let Line { messages, prompt, answer, category, story } = serde_json::from_str(line)?;
+    let Line { messages, prompt, answer, category, story } =
+        serde_json::from_str(line).map_err(|error| anyhow!(explain_json_error(error)))?;
     let tokenizer = loaded.tokenizer()?;
     let tokens = match (messages, prompt) {
         (Some(messages), None) => {

@@ -224,7 +224,10 @@ fn prompts_come_from_files_and_wrong_lines_are_named() {
         write(text);
         run(&["eval", "agreement", "--prompts", path]).ends(1, &[&[path], parts].concat());
     };
-    fails("{\"prompt\": \"a\"}\n{\"promt\": \"b\"}\n", &["line 2", "promt", "prompt"]);
+    fails(
+        "{\"prompt\": \"a\"}\n{\"promt\": \"b\"}\n",
+        &["line 2", "no field `promt`, only messages, prompt"],
+    );
     fails("{\"answer\": \"a\"}\n", &["line 1", "either `messages` or `prompt`"]);
     fails("{\"prompt\": \"\"}\n", &["line 1", "empty"]);
     let long = "word ".repeat(600);

@@ -25,6 +25,7 @@ const VALUES: &[(&str, &str)] = &[
     ("stop_token", "2"),
     ("chat_template", "chatml"),
     ("models_dir", "/no/models"),
+    ("activation_sparsity", "topk:0.9"),
     ("threads", "1"),
     ("prefill_threads", "1"),
     ("memory_limit", "8G"),
@@ -87,6 +88,15 @@ const VALUES: &[(&str, &str)] = &[
     ("state_memory", "1M"),
     ("k", "f32"),
     ("v", "f32"),
+];
+
+/// Settings that count on the command line alone, by command.
+const FLAGS_ALONE: &[(&str, &[&str])] = &[
+    ("bench", &["dlm.decode_mode"]),
+    ("eval activations", &["activation_sparsity"]),
+    ("eval agreement", &["dlm.decode_mode", "dlm.selector", "dlm.threshold"]),
+    ("eval perplexity", &["dlm.decode_mode"]),
+    ("eval quality", &["dlm.decode_mode", "dlm.selector", "dlm.threshold"]),
 ];
 
 /// Returns all settings, as `serve --generate-config` prints them, each with a value.
@@ -214,7 +224,10 @@ fn every_setting_means_something_in_every_command_or_is_named() {
             let has = (own.contains(&flag) || positional)
                 && (command[0], &*flag) != ("convert", "layout");
             let written = command[0] == "tune" && flag.contains("threads");
-            !has && !written
+            let alone = FLAGS_ALONE
+                .iter()
+                .any(|(of, names)| *of == command.join(" ") && names.contains(&&*setting.shown));
+            (!has || alone) && !written
         };
         let want: BTreeSet<String> =
             settings.iter().filter(unset).map(|setting| setting.shown.clone()).collect();
@@ -234,6 +247,61 @@ fn every_setting_means_something_in_every_command_or_is_named() {
                 continue;
             }
             assert_eq!(unread(&ran, source, &name), want, "{name}: {source}");
+            assert_ne!(ran.code, Some(2), "{name} names what nobody typed: {}", ran.stderr);
         }
+    }
+}
+
+/// Arguments with which a setting means nothing, its variable, and how it is typed.
+type Unused = (&'static [&'static str], (&'static str, &'static str), &'static str);
+
+const UNUSED: &[Unused] = &[
+    (&["bench", "-p", "0", "-n", "1", "-r", "1"], ("WF_DECODE_MODE", "ar"), "--decode-mode=ar"),
+    (&["bench", "-p", "1", "-n", "0", "-r", "1"], ("WF_THRESHOLD", "0.5"), "--threshold=0.5"),
+    (
+        &["bench", "--depth", "1", "-p", "1", "-n", "0"],
+        ("WF_DECODE_MODE", "ar"),
+        "--decode-mode=ar",
+    ),
+    (&["eval", "perplexity", "TEXT"], ("WF_DECODE_MODE", "ar"), "--decode-mode=ar"),
+    (&["eval", "quality", "-n1", "--prompts=PROMPTS"], ("WF_THRESHOLD", "0.5"), "--threshold=0.5"),
+    (
+        &["eval", "agreement", "-n1", "--prompts=PROMPTS"],
+        ("WF_DECODE_MODE", "ar"),
+        "--decode-mode=ar",
+    ),
+    (
+        &["eval", "agreement", "-n1", "--prompts=PROMPTS", "--modes=greedy"],
+        ("WF_SELECTOR", "margin"),
+        "--selector=margin",
+    ),
+    (
+        &["eval", "activations", "TEXT", "--policies=off", "--windows=1"],
+        ("WF_ACTIVATION_SPARSITY", "topk:0.9"),
+        "--activation-sparsity=topk:0.9",
+    ),
+    (&["generate", "a", "-n1", "--raw"], ("WF_EFFORT", "low"), "--reasoning-effort=low"),
+    (&["generate", "a", "-n1", "--suffix=b"], ("WF_THINKING_BUDGET", "9"), "--thinking-budget=9"),
+    (
+        &["generate", "a", "-n1", "--decode-mode=greedy"],
+        ("WF_CONTEXT_SHIFT", "4"),
+        "--context-shift=4",
+    ),
+];
+
+#[test]
+fn settings_without_use_are_refused_only_where_they_are_typed() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().to_str().expect("UTF-8");
+    fs::write(format!("{path}/TEXT"), "Once there was a fox.").expect("written");
+    fs::write(format!("{path}/PROMPTS"), "{\"prompt\": \"Once\"}\n").expect("written");
+    for (args, (variable, value), typed) in UNUSED {
+        let mut asked = wf_run(args);
+        let ran: Ran =
+            asked.current_dir(path).env(variable, value).output().expect("starts").into();
+        assert_eq!(ran.code, Some(0), "{args:?} with {variable}: {}", ran.stderr);
+        let mut asked = wf_run(args);
+        let ran: Ran = asked.current_dir(path).arg(typed).output().expect("starts").into();
+        assert_eq!(ran.code, Some(2), "{args:?} with {typed}: {}", ran.stderr);
     }
 }

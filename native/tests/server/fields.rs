@@ -397,27 +397,57 @@ fn every_api_names_fields_without_effect() {
 #[test]
 fn wrong_types_are_named_in_the_words_of_json() {
     let server = Server::start(&[]);
+    let chat = "/v1/chat/completions";
     for (path, field, value, part) in [
-        ("/v1/chat/completions", "temperature", json!("hot"), "expected a number"),
+        (chat, "temperature", json!("hot"), r#"`temperature`: expected a number, not "hot""#),
+        (chat, "max_tokens", json!(-1), "`max_tokens`: expected a whole number from 0, not -1"),
         (
-            "/v1/chat/completions",
-            "max_tokens",
-            json!(-1),
-            "expected a whole number that is not negative",
-        ),
-        (
-            "/v1/chat/completions",
+            chat,
             "max_tokens",
             json!("x"),
-            "expected a whole number that is not negative",
+            r#"`max_tokens`: expected a whole number from 0, not "x""#,
         ),
-        ("/v1/chat/completions", "messages", json!(3), "expected an array"),
-        ("/v1/chat/completions", "stream_options", json!(3), "expected an object"),
-        ("/v1/completions", "seed", json!("x"), "expected a whole number"),
-        ("/v1/messages", "messages", json!([3]), "expected an object"),
-        ("/completion", "n_predict", json!("x"), "expected a whole number"),
-        ("/api/chat", "options", json!(3), "expected an object"),
-        ("/api/chat", "options", json!({"temperature": "hot"}), "expected a number"),
+        (chat, "messages", json!(3), "`messages`: expected an array, not 3"),
+        (chat, "stream_options", json!(3), "`stream_options`: expected an object, not 3"),
+        (chat, "stream", json!(3), "`stream`: expected true or false, not 3"),
+        (chat, "stop", json!(3), "`stop`: expected a string or an array of strings, not 3"),
+        (
+            chat,
+            "messages",
+            json!([{"content": "Hi"}]),
+            "`messages[0]`: the field `role` is missing",
+        ),
+        (
+            chat,
+            "messages",
+            json!([{"role": "user", "content": 3}]),
+            "`messages[0].content`: expected a string or an array of text parts, not 3",
+        ),
+        (
+            chat,
+            "response_format",
+            json!({"type": "xml"}),
+            r#"`response_format.type`: expected one of text, json_object, json_schema, not "xml""#,
+        ),
+        (
+            chat,
+            "decode_mode",
+            json!("fast"),
+            r#"`decode_mode`: expected one of auto, ar, greedy, iterative, adaptive, verify, not "fast""#,
+        ),
+        (chat, "decode_mode", json!(3), "`decode_mode`: expected a string, not 3"),
+        ("/v1/completions", "seed", json!("x"), r#"`seed`: expected a whole number, not "x""#),
+        ("/v1/messages", "messages", json!([3]), "`messages[0]`: expected an object, not 3"),
+        ("/completion", "n_predict", json!("x"), r#"expected a whole number, not "x""#),
+        ("/api/chat", "options", json!(3), "`options`: expected an object, not 3"),
+        ("/api/chat", "options", json!({"temperature": "hot"}), r#"expected a number, not "hot""#),
+        (
+            "/v1/embeddings",
+            "encoding_format",
+            json!("int8"),
+            r#"`encoding_format`: expected one of float, base64, not "int8""#,
+        ),
+        ("/v1/embeddings", "input", Value::Null, "`input`: expected"),
     ] {
         let mut body = ask("Hi!", json!({"prompt": "Hi", "max_tokens": 1, "model": "default"}));
         if field == "n_predict" {
@@ -425,9 +455,13 @@ fn wrong_types_are_named_in_the_words_of_json() {
         }
         body[field] = value;
         let reply = server.post(path, &body).is(400);
-        assert!(reply.body.contains(part), "{path} {field}: {}", reply.body);
-        for word in ["f32", "usize", "u64", "i64", "struct", "sequence", "map"] {
-            assert!(!reply.body.contains(word), "{path} {field}: {}", reply.body);
+        let part = part.replace('"', "\\\"");
+        assert!(reply.body.contains(&part), "{path} {field}: {}", reply.body);
+        for word in
+            ["f32", "usize", "u64", "i64", "struct", "sequence", "map", "variant", "invalid"]
+        {
+            let message = reply.body.replace("invalid_", "");
+            assert!(!message.contains(word), "{path} {field}: {}", reply.body);
         }
     }
 }

@@ -226,7 +226,6 @@ fn short_names_are_listed(hub: &Hub, home: &Path, fox: &Path) {
     run(&["add", path(home), "--name", "x"]).ends(1, &["is not a model"]);
     run(&["add", "/no/such", "--name", "x"]).ends(1, &["cannot find /no/such"]);
     run(&["add", path(fox), "--name", "a/b"]).ends(1, &["is not a name"]);
-
     let mut command = wf_run(&["serve", "--port", "0", "-t", "1", "--models", "store"]);
     hub.environment(&mut command, home);
     let server = Server::of(command);
@@ -251,6 +250,7 @@ fn short_names_are_listed(hub: &Hub, home: &Path, fox: &Path) {
     content(&server, &ask("Tell me a story.", json!({"model": "tiny", "max_tokens": 4})));
     let loaded = server.get("/api/ps").is(200).json();
     assert_eq!(names(&loaded["models"], "name"), all[1..], "{loaded}");
+    assert_eq!(loaded["models"][0]["size"], tags["models"][1]["size"], "{loaded}");
     let shown = run(&["ps", &url]).ends(0, &[]).stdout;
     assert!(shown.contains("tiny  org/tiny  loaded"), "{shown}");
     let shown: Value = serde_json::from_str(&run(&["ps", &url, "--json"]).stdout).expect("JSON");

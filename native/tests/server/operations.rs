@@ -210,3 +210,10 @@ fn the_default_context_is_the_models_own() {
     let context = server.get("/server_info").is(200).json()["context"].as_u64();
     assert!(context > Some(4096), "{context:?}: of 262144, as far as memory allows");
 }
+
+#[test]
+fn ps_shows_the_size_of_a_model_without_files() {
+    let server = Server::start(&[]);
+    let shown = crate::common::run(&["ps", &server.address]).ends(0, &[]).stdout;
+    assert!(shown.contains("default  loaded") && shown.contains(" MiB"), "{shown}");
+}

@@ -125,7 +125,9 @@ test("the core's messages have this package's names", () => {
   const renamed = (text: string) =>
     withOptionNames(new WrinkleFreeError("x", text), GENERATE_OPTIONS) as Error;
   expect(renamed("max_tokens is 0: ask for more").message).toBe("maxTokens is 0: ask for more");
-  expect(renamed("`decode_mode`: unknown value `x`").message).toBe("decodeMode: unknown value `x`");
+  expect(renamed('`decode_mode`: expected one of auto, ar, not "x"').message).toBe(
+    'decodeMode: expected one of auto, ar, not "x"',
+  );
   expect(renamed("small_block_size 3 does not divide block_size 8").message).toBe(
     "smallBlockSize 3 does not divide blockSize 8",
   );

@@ -9,7 +9,7 @@ use wrinklefree::chat::tools::{ChatToolFields, Tools};
 use wrinklefree::chat::{ChatError, ChatModel, ChatPrompt, Conversation, OutputParser};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine;
-use wrinklefree::settings::{Hole, Reasoning, Sampling, Settings};
+use wrinklefree::settings::{Hole, Reasoning, Sampling, Settings, explain_json_error};
 use wrinklefree::text::{ChatTemplate, Date, Prompt, RenderOptions};
 
 /// Default maximum number of tokens of an answer.
@@ -50,11 +50,10 @@ struct Input {
     tools: ChatToolFields,
 }
 
-/// Reads the fields of `T` from a request and ignores all others.
-fn read<T: DeserializeOwned>(request: &Value) -> Result<T, Error> {
-    serde_path_to_error::deserialize(request).map_err(|error| {
-        // "Variant" is Rust's word.
-        let why = error.inner().to_string().replace("unknown variant", "unknown value");
+/// Reads the fields of `T` from an object and ignores all others.
+pub fn read<T: DeserializeOwned>(object: &Value) -> Result<T, Error> {
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let why = explain_json_error(error.inner());
         Error::bad_request(format!("`{}`: {why}", error.path()))
     })
 }
@@ -238,6 +237,22 @@ mod tests {
     use super::defaults_table::{Absent, Column, rows};
     use super::*;
     use wrinklefree::format::GenerationDefaults;
+
+    #[test]
+    fn wrong_values_say_what_is_expected_and_found() {
+        for (field, want) in [
+            (r#""temperature": "hot""#, r#"`temperature`: expected a number, not "hot""#),
+            (r#""max_tokens": -1"#, "`max_tokens`: expected a whole number from 0, not -1"),
+            (r#""stop": "x""#, r#"`stop`: expected an array, not "x""#),
+            (r#""stop": [3]"#, "`stop[0]`: expected a string, not 3"),
+            (r#""raw": 1"#, "`raw`: expected true or false, not 1"),
+            (r#""commit": "soon""#, r#"`commit`: expected one of clean, fused, not "soon""#),
+            (r#""prompt": ["x"]"#, "`prompt`: expected a string, not an array"),
+        ] {
+            let error = Request::parse(&format!("{{{field}}}")).err().expect("refused");
+            assert_eq!(error.to_string(), want);
+        }
+    }
 
     #[test]
     fn absent_fields_mean_what_the_table_of_defaults_says() {

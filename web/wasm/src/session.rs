@@ -21,7 +21,7 @@ pub struct Session {
 impl Session {
     /// Loads a model from its files. `options` is a JSON object, see [`SessionOptions`].
     pub fn open(files: Vec<Upload>, options: &str) -> Result<Session, Error> {
-        let options: SessionOptions = serde_json::from_str(options)?;
+        let options: SessionOptions = request::read(&serde_json::from_str(options)?)?;
         let files = files.into_iter().map(Upload::finish).collect();
         Ok(Self { loaded: LoadedModel::open(files, options)?, requests: Requests::default() })
     }

@@ -73,8 +73,8 @@ enum Against {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let said = args.decoding.settings()?;
-    args.modes.check(&said)?;
+    args.modes.check(args.decoding.typed())?;
+    let said = args.decoding.shared_by_modes()?;
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();

@@ -33,8 +33,8 @@ pub fn said(mode: Mode) -> Settings {
 
 impl ModesArgs {
     /// Refuses what chooses one mode where several are compared.
-    pub fn check(&self, said: &Settings) -> anyhow::Result<()> {
-        if said.decode_mode.is_some() || said.threshold.is_some() {
+    pub fn check(&self, typed: &Settings) -> anyhow::Result<()> {
+        if typed.decode_mode.is_some() || typed.threshold.is_some() {
             return Err(usage(
                 "decode_mode and threshold choose one: --modes and --thresholds list those to \
                  compare",

@@ -80,10 +80,10 @@ impl Record for Row {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let said = args.decoding.settings()?;
-    if said.decode_mode.is_some() {
+    if args.decoding.typed().decode_mode.is_some() {
         return Err(usage("decode_mode changes nothing: perplexity decodes nothing"));
     }
+    let said = args.decoding.settings()?;
     let path = args.text.display();
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
     let runtime = machine::runtime(args.compute.threads())?;

@@ -80,8 +80,8 @@ const TEMPERATURE: f32 = 0.8;
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let settings = args.decoding.settings()?;
-    args.modes.check(&settings)?;
+    args.modes.check(args.decoding.typed())?;
+    let settings = args.decoding.shared_by_modes()?;
     let vocabulary = Vocabulary::read(args.vocabulary.as_deref())?;
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use wrinklefree::chat;
+use wrinklefree::settings::shown;
 
 /// Types of parts that are texts.
 const TEXTS: [&str; 5] = ["text", "input_text", "output_text", "reasoning_text", "summary_text"];
@@ -87,8 +88,10 @@ impl Content {
         let parts = match self {
             Self::Text(text) => return Ok(text),
             Self::Parts(parts) => parts,
-            Self::Other(_) => {
-                let message = format!("`{param}`: expected a string or an array of text parts");
+            Self::Other(value) => {
+                let found = shown(&value.to_string());
+                let message =
+                    format!("`{param}`: expected a string or an array of text parts, not {found}");
                 return Err(ApiError { code: "invalid_type", ..ApiError::bad(param, message) });
             }
         };

@@ -25,6 +25,7 @@ mod sampling;
 mod surrogates;
 pub mod tokens;
 mod weight;
+mod wrong_field;
 
 pub use allowed_tokens::only_one;
 pub use format::OutputFormatFields;
@@ -302,37 +303,7 @@ impl Body {
 /// # Errors
 /// Names the field that is missing or has the wrong type.
 pub fn parse<T: DeserializeOwned>(body: &Body) -> Result<T, ApiError> {
-    aliases::read(&body.json).map_err(|error| {
-        let path = error.path().to_string();
-        let inner = error.inner().to_string();
-        // Lines and columns help nobody: programs write bodies.
-        let inner = in_words(inner.split(" at line ").next().unwrap_or_default());
-        if path == "." {
-            // An error of the body itself: a field is missing.
-            let field = inner.split('`').nth(1).unwrap_or_default().to_string();
-            let twice = inner.starts_with("duplicate field");
-            let code = if twice { "duplicate_field" } else { "missing_field" };
-            return ApiError { code, ..ApiError::bad(field, inner) };
-        }
-        let message = format!("`{path}`: {inner}");
-        ApiError { code: "invalid_type", ..ApiError::bad(path, message) }
-    })
-}
-
-/// Replaces the names of Rust's types at the end of an error by those of JSON.
-fn in_words(error: &str) -> String {
-    let Some((found, expected)) = error.rsplit_once("expected ") else { return error.into() };
-    let expected = match expected {
-        "f32" | "f64" => "a number",
-        "i8" | "i16" | "i32" | "i64" => "a whole number",
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
-        "a sequence" => "an array",
-        "a map" => "an object",
-        kind if kind.starts_with("struct ") => "an object",
-        kind if kind.starts_with("a nonzero ") => "a whole number from 1",
-        other => other,
-    };
-    format!("{found}expected {expected}")
+    aliases::read(&body.json).map_err(|error| wrong_field::refused(body, &error))
 }
 
 /// Keeps the fields with these names.

@@ -85,7 +85,9 @@ pub async fn unsupported(uri: Uri) -> ApiError {
 
 /// Describes a model in lists, under each of its names. They share a digest.
 fn cards(status: &ModelStatus) -> Vec<Value> {
-    let size = status.served.as_ref().map_or(status.bytes, |served| served.size.bytes);
+    // A model with files has their size, in memory or not.
+    let loaded = status.served.as_ref().map_or(0, |served| served.size.bytes);
+    let size = if status.bytes > 0 { status.bytes } else { loaded };
     let card = |name: &String| {
         json!({
             "name": name,

@@ -77,16 +77,25 @@ export interface StepResult {
 /** An event of one request. */
 export type EngineEvent = TokenEvent | SlotsEvent | EndEvent;
 
-/**
- * A token became final. `text` is the text of the answer that became complete with it, `reasoning` that
- * of the reasoning before the answer.
- */
-export interface TokenEvent {
+/** Output that became complete with an event: text of the answer, of the reasoning before it, and calls. */
+export interface NewOutput {
+  text: string;
+  reasoning?: string;
+  calls?: CallEvent[];
+}
+
+/** A part of a call of a tool. The first part has the name. */
+export interface CallEvent {
+  index: number;
+  name?: string;
+  arguments: string;
+}
+
+/** A token became final. */
+export interface TokenEvent extends NewOutput {
   type: "token";
   id: number;
   token: number;
-  text: string;
-  reasoning?: string;
   logprob?: number;
   top?: [token: number, logprob: number][];
 }
@@ -98,14 +107,12 @@ export interface SlotsEvent {
   slots: Slot[];
 }
 
-/** A request ended. `text` is the rest of its text, which had been held back. */
-export interface EndEvent {
+/** A request ended. Its output is the rest, which had been held back. */
+export interface EndEvent extends NewOutput {
   type: "end";
   id: number;
   /** `"model_error"` if the model computed a number that is NaN or infinite. */
   reason: FinishReason | "model_error";
-  text: string;
-  reasoning?: string;
   prompt_tokens: number;
   generated_tokens: number;
   passes: number;

@@ -1,6 +1,7 @@
 /** Conversion of the engine's parts to OpenAI's chat responses. */
 
 import type {
+  ChatAnswer,
   ChatCompletion,
   ChatCompletionChunk,
   ChatCompletionParams,
@@ -8,11 +9,14 @@ import type {
   ChatLogprob,
   ChatLogprobs,
   ChatTimings,
+  ChatToolCall,
+  ChatToolCallDelta,
   ChatUsage,
 } from "./chat_types.js";
 import type { FinishReason } from "./bindings.js";
 import type { WirePart } from "./protocol.js";
-import type { Stats, Token } from "./types.js";
+import { randomId } from "./random_id.js";
+import type { Stats, Token, ToolCallPart } from "./types.js";
 
 /** Builds the response to one chat request. */
 export class ChatResponse {
@@ -30,23 +34,31 @@ export class ChatResponse {
   /** Collects all parts into one answer. */
   async complete(parts: AsyncIterable<WirePart>): Promise<ChatCompletion> {
     const tokens: Token[] = [];
-    let content = "";
+    const calls: ChatToolCall[] = [];
+    let text = "";
     let reasoning = "";
     let last: WirePart | undefined;
     for await (const part of parts) {
       tokens.push(...part.tokens);
-      content += part.text;
+      for (const call of part.toolCalls) addCall(calls, call);
+      text += part.text;
       reasoning += part.reasoning;
       last = part;
     }
     const { stats, finishReason } = last as WirePart;
-    const thought = reasoning ? { reasoning_content: reasoning } : {};
-    const message = { role: "assistant", content, ...thought, refusal: null } as const;
+    const message: ChatAnswer = {
+      role: "assistant",
+      content: calls.length ? text || null : text,
+      ...(reasoning ? { reasoning_content: reasoning } : {}),
+      ...(calls.length ? { tool_calls: calls } : {}),
+      refusal: null,
+    };
     const choice = { index: 0, message, logprobs: this.#logprobsContent(tokens) } as const;
+    const finish_reason = chatFinishReason(finishReason, calls.length > 0) ?? "stop";
     return {
       ...this.#envelope,
       object: "chat.completion",
-      choices: [{ ...choice, finish_reason: chatFinishReason(finishReason) ?? "stop" }],
+      choices: [{ ...choice, finish_reason }],
       usage: chatUsage(stats),
       timings: chatTimings(stats),
     };
@@ -57,13 +69,18 @@ export class ChatResponse {
     parts: AsyncIterable<WirePart>,
   ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
     yield this.#chunk({ role: "assistant", content: "" }, [], null);
-    for await (const { text, reasoning, tokens, finishReason, stats } of parts) {
-      const thought = reasoning ? { reasoning_content: reasoning } : {};
-      const content = text || !reasoning ? { content: text } : {};
-      if (text || reasoning || (this.#withLogprobs && tokens.length))
-        yield this.#chunk({ ...thought, ...content }, tokens, null);
+    let calls = false;
+    for await (const { text, reasoning, toolCalls, tokens, finishReason, stats } of parts) {
+      calls ||= toolCalls.length > 0;
+      const news = Boolean(text || reasoning || toolCalls.length);
+      const delta = {
+        ...(reasoning ? { reasoning_content: reasoning } : {}),
+        ...(text || !news ? { content: text } : {}),
+        ...(toolCalls.length ? { tool_calls: toolCalls.map(callDelta) } : {}),
+      };
+      if (news || (this.#withLogprobs && tokens.length)) yield this.#chunk(delta, tokens, null);
       if (!finishReason) continue;
-      yield this.#chunk({}, [], chatFinishReason(finishReason));
+      yield this.#chunk({}, [], chatFinishReason(finishReason, calls));
       const [usage, timings] = [chatUsage(stats), chatTimings(stats)];
       if (this.#withUsage) yield { ...this.#chunkEnvelope(), choices: [], usage, timings };
     }
@@ -93,15 +110,25 @@ export class ChatResponse {
   }
 }
 
-/** Returns a random id. `crypto.randomUUID` is missing in pages without TLS. */
-function randomId(): string {
-  const numbers = crypto.getRandomValues(new Uint32Array(4));
-  return [...numbers].map((number) => number.toString(36)).join("");
+/** Adds a part of a call to the calls so far. */
+function addCall(calls: ChatToolCall[], { index, id, name, arguments: more }: ToolCallPart): void {
+  const begun = calls[index];
+  if (begun) begun.function.arguments += more;
+  else {
+    const called = { name: name ?? "", arguments: more };
+    calls[index] = { id: id ?? "", type: "function", function: called };
+  }
 }
 
-/** Returns OpenAI's name of a reason. */
-function chatFinishReason(reason: FinishReason | null): ChatFinishReason | null {
-  return reason === null ? null : reason === "length" ? "length" : "stop";
+function callDelta({ index, id, name, arguments: more }: ToolCallPart): ChatToolCallDelta {
+  if (id === undefined || name === undefined) return { index, function: { arguments: more } };
+  return { index, id, type: "function", function: { name, arguments: more } };
+}
+
+/** Returns OpenAI's name of a reason, of an answer with or without calls. */
+function chatFinishReason(reason: FinishReason | null, calls: boolean): ChatFinishReason | null {
+  if (reason === null || reason === "length") return reason;
+  return calls && reason === "stop" ? "tool_calls" : "stop";
 }
 
 function chatUsage({ tokens, promptTokens, cachedTokens }: Stats): ChatUsage {

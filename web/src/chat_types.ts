@@ -5,12 +5,58 @@ import type { GenerateOptions } from "./types.js";
 /** A message of a conversation. */
 export interface ChatMessage {
   /** Author of the message. `"developer"` is passed to the chat template as `"system"`. */
-  role: "system" | "developer" | "user" | "assistant" | (string & {});
+  role: "system" | "developer" | "user" | "assistant" | "tool" | (string & {});
   /** Reasoning before an assistant's answer, for templates that keep it. */
   reasoning_content?: string;
-  /** The text, or OpenAI's list of text parts, which are joined with newlines. */
-  content: string | { type: "text"; text: string }[];
+  /**
+   * The text, or OpenAI's list of text parts, which are joined with newlines. `null` or missing in a
+   * message of the assistant that only calls tools.
+   */
+  content?: string | { type: "text"; text: string }[] | null;
+  /** Calls of the assistant. */
+  tool_calls?: ChatMessageCall[] | null;
+  /** Call of the assistant, in OpenAI's older form. */
+  function_call?: ChatCalledFunction | null;
+  /** Id of the call whose result a message of the role `"tool"` is. */
+  tool_call_id?: string | null;
+  /** Name of the author or of the called function, for templates that use it. */
+  name?: string | null;
 }
+
+/** A call in an earlier message. {@link ChatToolCall} has this form. */
+export interface ChatMessageCall {
+  /** Id of the call. */
+  id?: string;
+  type?: "function";
+  /** The function that was called. */
+  function: ChatCalledFunction;
+}
+
+/** A called function. */
+export interface ChatCalledFunction {
+  /** Name of the function. */
+  name: string;
+  /** Arguments: an object, or a text, which is JSON unless a token limit has cut it. */
+  arguments?: string | Record<string, unknown>;
+}
+
+/** A function that the model may call. */
+export interface ChatTool {
+  type: "function";
+  function: {
+    /** Name of the function: up to 64 letters, digits, `_` and `-`. */
+    name: string;
+    /** Description for the model. */
+    description?: string;
+    /** JSON schema of the arguments. Without it the model may write any object. */
+    parameters?: Record<string, unknown>;
+    /** Only `false` is supported: arguments that match the schema need a grammar. */
+    strict?: false | null;
+  };
+}
+
+/** `"auto"` or `"none"`: a call that must happen needs a grammar, which this package does not have. */
+export type ChatToolChoice = "auto" | "none";
 
 /**
  * A chat request. Besides OpenAI's fields it takes the decoding options of {@link GenerateOptions}
@@ -83,6 +129,14 @@ export interface ChatCompletionParams {
   preserve_thinking?: boolean | null;
   /** See {@link GenerateOptions.chatTemplateKwargs}. */
   chat_template_kwargs?: Record<string, unknown> | null;
+  /** See {@link GenerateOptions.tools}. */
+  tools?: readonly ChatTool[] | null;
+  /** See {@link GenerateOptions.toolChoice}. */
+  tool_choice?: ChatToolChoice | null;
+  /** See {@link GenerateOptions.parallelToolCalls}. */
+  parallel_tool_calls?: true | null;
+  /** See {@link GenerateOptions.documents}. */
+  documents?: readonly Readonly<Record<string, unknown>>[] | null;
   /** See {@link GenerateOptions.draft}. */
   draft?: string | null;
   /** See {@link GenerateOptions.draftLength}. */
@@ -101,13 +155,7 @@ export interface ChatCompletion extends Envelope<"chat.completion"> {
   choices: [
     {
       index: 0;
-      /** The answer, and the reasoning before it if there is any. */
-      message: {
-        role: "assistant";
-        content: string;
-        reasoning_content?: string;
-        refusal: null;
-      };
+      message: ChatAnswer;
       logprobs: ChatLogprobs | null;
       finish_reason: ChatFinishReason;
     },
@@ -118,12 +166,47 @@ export interface ChatCompletion extends Envelope<"chat.completion"> {
   timings: ChatTimings;
 }
 
+/** Message of the model. It can be the next message of the conversation as it is. */
+export interface ChatAnswer {
+  role: "assistant";
+  /** Text of the answer; `null` if it only calls tools. */
+  content: string | null;
+  /** Reasoning before the answer, if there is any. */
+  reasoning_content?: string;
+  /** Calls of tools, if there are any. */
+  tool_calls?: ChatToolCall[];
+  refusal: null;
+}
+
+/** A call of a tool. */
+export interface ChatToolCall {
+  /** Random id, by which the message with the result names the call. */
+  id: string;
+  type: "function";
+  /** The function's name, and its arguments: JSON, unless the token limit has cut it. */
+  function: { name: string; arguments: string };
+}
+
+/** A part of a call of a tool. The first part of a call has its id, type and name. */
+export interface ChatToolCallDelta {
+  /** Number of the call in the answer, from 0. */
+  index: number;
+  id?: string;
+  type?: "function";
+  function: { name?: string; arguments: string };
+}
+
 /** A chunk of a streamed answer. */
 export interface ChatCompletionChunk extends Envelope<"chat.completion.chunk"> {
   /** The new text; empty in the chunk that carries the usage. */
   choices: {
     index: 0;
-    delta: { role?: "assistant"; content?: string; reasoning_content?: string };
+    delta: {
+      role?: "assistant";
+      content?: string;
+      reasoning_content?: string;
+      tool_calls?: ChatToolCallDelta[];
+    };
     logprobs: ChatLogprobs | null;
     finish_reason: ChatFinishReason | null;
   }[];
@@ -143,8 +226,11 @@ interface Envelope<Kind extends string> {
   model: string;
 }
 
-/** `"stop"`: the answer is complete. `"length"`: it reached the token limit. */
-export type ChatFinishReason = "stop" | "length";
+/**
+ * `"stop"`: the answer is complete. `"tool_calls"`: so it is, and it calls tools. `"length"`: it reached
+ * the token limit.
+ */
+export type ChatFinishReason = "stop" | "tool_calls" | "length";
 
 /** Token counts of a request. */
 export interface ChatUsage {

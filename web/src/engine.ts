@@ -59,7 +59,8 @@ export class Engine {
    * Generates an answer to a prompt or a conversation. A text goes through the model's chat template,
    * if it has one and `raw` is not set.
    *
-   * @returns the whole answer, without the reasoning before it
+   * @returns the text of the answer. The reasoning before it and calls of tools are in the parts of
+   * {@link Engine.stream} and the messages of {@link Engine.chat}
    * @throws {@link WrinkleFreeError} such as `"context_length_exceeded"`,
    * `"bad_decoding_parameter"`, `"bad_request"`, `"crashed"` or `"disposed"`
    * @example

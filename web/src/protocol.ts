@@ -2,7 +2,7 @@
 
 import type { WireError } from "./errors.js";
 import type { FinishReason, Slot } from "./bindings.js";
-import type { EngineInfo, Progress, Stats, Token } from "./types.js";
+import type { EngineInfo, Progress, Stats, Token, ToolCallPart } from "./types.js";
 
 /** Name of a WebAssembly module in `dist/wasm`. */
 export type Artifact = `${"single" | "threads"}-${"simd128" | "relaxed"}`;
@@ -90,6 +90,7 @@ export interface WirePart {
   id: number;
   text: string;
   reasoning: string;
+  toolCalls: ToolCallPart[];
   tokens: Token[];
   provisional: Slot[];
   stats: Stats;

@@ -18,6 +18,11 @@ const KINDS = {
   text: { expected: "a string", fits: (value: unknown) => typeof value === "string" },
   texts: { expected: "a string or a list of strings", fits: areTexts },
   object: { expected: "an object", fits: isRecord },
+  objects: { expected: "a list of at most 128 objects", fits: areObjects },
+  choice: {
+    expected: "a string or an object",
+    fits: (value: unknown) => typeof value === "string" || isRecord(value),
+  },
 } as const;
 
 /** Options that the core has under the same name, in snake_case, with the kinds of their values. */
@@ -41,6 +46,10 @@ const OPTIONS = {
   thinkingBudget: "count",
   preserveThinking: "flag",
   chatTemplateKwargs: "object",
+  tools: "objects",
+  toolChoice: "choice",
+  parallelToolCalls: "flag",
+  documents: "objects",
   decodeMode: "text",
   threshold: "number",
   blockSize: "count",
@@ -150,6 +159,10 @@ export function logitBiasPairs(name: string, biases: GenerateOptions["logitBias"
 
 function areTexts(value: unknown): boolean {
   return [value].flat().every((text) => typeof text === "string");
+}
+
+function areObjects(value: unknown): boolean {
+  return Array.isArray(value) && value.length <= 128 && value.every(isRecord);
 }
 
 function isRecord(value: unknown): boolean {

@@ -1,7 +1,7 @@
 /** The public types of models, requests and answers. */
 
 import type { FinishReason, Slot } from "./bindings.js";
-import type { ChatMessage } from "./chat_types.js";
+import type { ChatMessage, ChatTool, ChatToolChoice } from "./chat_types.js";
 
 /**
  * One file of a model: its URL or its bytes. In Node a string without a scheme is a path.
@@ -162,6 +162,17 @@ export interface GenerateOptions {
   preserveThinking?: boolean;
   /** Variables of the chat template. */
   chatTemplateKwargs?: Readonly<Record<string, unknown>>;
+  /**
+   * Functions that the model may call, at most 128, in the form of OpenAI's API. The calls are
+   * `toolCalls` of a part. Without a grammar their arguments may differ from the schema: check them.
+   */
+  tools?: readonly ChatTool[];
+  /** `"auto"` (default): the model decides. `"none"`: it reads of the tools, and a call is text. */
+  toolChoice?: ChatToolChoice;
+  /** Several calls in one answer. Only `true` (default) is supported: `false` needs a grammar. */
+  parallelToolCalls?: true;
+  /** Documents to answer from, at most 128, for chat templates that take them: mostly `title` and `text`. */
+  documents?: readonly Readonly<Record<string, unknown>>[];
   /** Decoding algorithm (default `"auto"`). */
   decodeMode?: DecodeMode;
   /**
@@ -278,6 +289,8 @@ export interface Part {
   text: string;
   /** New final text of the reasoning before the answer, of models that think first. */
   reasoning: string;
+  /** New parts of the calls of tools. */
+  toolCalls: ToolCallPart[];
   /** The tokens of that text. */
   tokens: Token[];
   /** The block or draft in progress, if the decode mode has one and `watch` is on. */
@@ -286,6 +299,18 @@ export interface Part {
   stats: Stats;
   /** Reason for the end, in the last part; `null` before it. */
   finishReason: Exclude<FinishReason, "cancelled"> | null;
+}
+
+/** A part of a call of a tool. The texts of all parts with one `index` are the call's arguments. */
+export interface ToolCallPart {
+  /** Number of the call in the answer, from 0. */
+  index: number;
+  /** Random id, by which a message with the result names the call. In a call's first part. */
+  id?: string;
+  /** Name of the function. In a call's first part. */
+  name?: string;
+  /** More of the arguments, which are JSON. */
+  arguments: string;
 }
 
 /** Description of a loaded model and of the configuration it runs in. */

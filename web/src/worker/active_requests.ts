@@ -3,12 +3,14 @@
 import type {
   EngineEvent,
   EndEvent,
+  NewOutput,
   Session,
   SlotsEvent,
   StepResult,
   TokenEvent,
 } from "../bindings.js";
 import type { WirePart, WireRequest } from "../protocol.js";
+import { randomId } from "../random_id.js";
 import type { Token } from "../types.js";
 import { RequestTimer } from "./request_timer.js";
 
@@ -91,8 +93,7 @@ export class ActiveRequests {
   #onToken(request: ActiveRequest, event: TokenEvent): void {
     request.timer.token();
     const part = pendingPart(request);
-    part.text += event.text;
-    part.reasoning += event.reasoning ?? "";
+    addOutput(part, event);
     part.tokens.push(this.#toToken(event));
   }
 
@@ -105,8 +106,7 @@ export class ActiveRequests {
 
   #onEnd(request: ActiveRequest, event: EndEvent): void {
     const part = pendingPart(request);
-    part.text += event.text;
-    part.reasoning += event.reasoning ?? "";
+    addOutput(part, event);
     if (event.reason === "model_error") this.#failed.push(request.id);
     else part.finishReason = event.reason;
     this.#flush(request, event);
@@ -148,6 +148,22 @@ function wellFormed(_: string, value: unknown): unknown {
 /** Returns the request's unsent part, or begins one. */
 function pendingPart(request: ActiveRequest): WirePart {
   const stats = request.timer.stats();
-  const empty = { text: "", reasoning: "", tokens: [], provisional: [], finishReason: null };
-  return (request.pending ??= { id: request.id, ...empty, stats });
+  const output = { text: "", reasoning: "", toolCalls: [], tokens: [], provisional: [] };
+  return (request.pending ??= { id: request.id, ...output, finishReason: null, stats });
+}
+
+/** Adds an event's output to a part. A call gets its id when it begins. */
+function addOutput(part: WirePart, { text, reasoning, calls }: NewOutput): void {
+  part.text += text;
+  part.reasoning += reasoning ?? "";
+  for (const { index, name, arguments: more } of calls ?? []) {
+    const last = part.toolCalls.at(-1);
+    if (name !== undefined) {
+      part.toolCalls.push({ index, id: `call_${randomId()}`, name, arguments: more });
+    } else if (last?.index === index) {
+      last.arguments += more;
+    } else {
+      part.toolCalls.push({ index, arguments: more });
+    }
+  }
 }

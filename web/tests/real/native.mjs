@@ -1,6 +1,9 @@
 // Answers of the native program, which `WF_RUN` names (default target/debug/wf-run).
 
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { setTimeout } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 /**
@@ -25,4 +28,16 @@ export function native(prompt, mode, more = []) {
   const output = execFileSync(program, [...args, ...more, prompt]).toString();
   const { tokens, text } = JSON.parse(output);
   return { tokens, text };
+}
+
+/** Starts `wf-run serve` with a model. Returns a function that posts a chat request, and one that ends the server. */
+export async function serve(model) {
+  const options = ["--model", model, "--port", "0", "--threads", "1"];
+  const server = spawn(program, ["serve", ...options], { stdio: ["ignore", "pipe", "ignore"] });
+  const [line] = await once(createInterface({ input: server.stdout }), "line");
+  const url = line.match(/http:\S+/)[0];
+  while ((await fetch(`${url}/health`)).status !== 200) await setTimeout(20);
+  const post = (body) =>
+    fetch(`${url}/v1/chat/completions`, { method: "POST", body: JSON.stringify(body) });
+  return { post, end: () => server.kill() };
 }

@@ -38,7 +38,12 @@ describe("an unknown option is refused with a suggestion", () => {
     const messages = [{ role: "user", content: "a" }];
     const chat = (more: object) => chatRequest({ messages, ...more } as ChatCompletionParams);
     expect(() => chat({ maxTokens: 3 })).toThrow("did you mean max_tokens?");
-    expect(() => chat({ tools: [] })).toThrow(/tools is not supported$/);
+    expect(() => chat({ functions: [] })).toThrow(/functions is not supported$/);
+    expect(() => chat({ tool: [] })).toThrow("did you mean tools?");
+    const list = "expected a list of at most 128 objects, got";
+    expect(() => chat({ tools: "sun" })).toThrow(`tools: ${list} "sun"`);
+    expect(() => chat({ documents: Array(129).fill({}) })).toThrow(`documents: ${list}`);
+    expect(() => chat({ tool_choice: 1 })).toThrow("tool_choice: expected a string or an object");
     expect(() => chat({ response_format: { type: "json_object" } })).toThrow("json_object");
     expect(chat({ response_format: { type: "text" } })).not.toHaveProperty("response_format");
     const engine = await load();

@@ -127,8 +127,7 @@ export class Session {
     if (word === "slow") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
     running.at += 1;
     const scores = running.logprobs === undefined ? {} : { logprob: -1, top: [[7, -1]] };
-    const thought = word.startsWith("think:") && { text: "", reasoning: `${word.slice(6)} ` };
-    const output = thought || { text: `${word} ` };
+    const output = this.#output(running, word);
     this.#events.push({ type: "token", id, token: running.at, ...output, ...scores });
     if (running.watch) {
       this.#events.push({ type: "slots", id, slots: [{ state: "masked", text: "" }] });
@@ -137,11 +136,29 @@ export class Session {
     if (running.at >= limit) this.#end(id, running, running.max_tokens ? "length" : "stop");
   }
 
-  #end(id, { words, at }, reason) {
+  /** Returns what a word says: text, reasoning, the beginning of a call, or its arguments. */
+  #output(running, word) {
+    const [, kind, rest] = /^(think|call|with):(.*)$/.exec(word) ?? [];
+    if (kind === "think") return { text: "", reasoning: `${rest} ` };
+    if (kind === undefined) return { text: `${word} ` };
+    if (kind === "call") running.call = (running.call ?? -1) + 1;
+    const name = kind === "call" ? { name: rest } : {};
+    const more = kind === "call" ? "" : rest;
+    return { text: "", calls: [{ index: running.call, ...name, arguments: more }] };
+  }
+
+  #end(id, running, reason) {
+    const { words, at } = running;
     this.#running.delete(id);
     const [prompt_tokens, generated_tokens] = [words.length, at];
     const counts = { prompt_tokens, generated_tokens, passes: at, cached_tokens: 1 };
-    this.#events.push({ type: "end", id, reason, text: ".", ...counts });
+    this.#events.push({
+      type: "end",
+      id,
+      reason,
+      text: running.call === undefined ? "." : "",
+      ...counts,
+    });
   }
 
   tokenize(text, special) {

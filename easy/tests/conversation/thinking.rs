@@ -1,11 +1,6 @@
 //! Conversations with models that think before they answer.
 
-#[path = "../../../tests/common/format.rs"]
-mod fixtures;
-#[allow(dead_code, reason = "tests of the server use more")]
-#[path = "../../../native/tests/common/puppet.rs"]
-mod puppet;
-
+use crate::puppet;
 use serde_json::json;
 use wrinklefree_easy::wrinklefree::chat::ChatError;
 use wrinklefree_easy::wrinklefree::settings::ReasoningError;

@@ -9,7 +9,6 @@ use wrinklefree::chat::tools::{ChatToolFields, Tools};
 
 /// Tools and documents of a conversation.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Tools")]
 pub struct ToolArgs {
     /// Functions that the model may call: a JSON file
     ///
@@ -17,12 +16,12 @@ pub struct ToolArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "suffix"])]
     tools: Option<PathBuf>,
     /// Calls: none, auto, required, or a function's name [default: auto]
-    #[arg(long, value_name = "CHOICE", requires = "tools")]
+    #[arg(long, value_name = "CHOICE", requires = "tools", hide_short_help = true)]
     tool_choice: Option<String>,
     /// Documents to answer from: a JSON file
     ///
     /// A list of objects, mostly with `title` and `text`, for chat templates that take documents.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "suffix"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "suffix"], hide_short_help = true)]
     documents: Option<PathBuf>,
 }
 

@@ -79,7 +79,7 @@ TALKS = {
 # Those that need a grammar, which the npm package has not.
 HELD_TALKS = {
     "a JSON answer": ("json", ASKED, {"json_schema": SCHEMA, "max_tokens": 60}, ("", [], '{"name": "Pip", "age": 3}')),
-    "a required call": ("json-two", ASKED, TOOLS | {"tool_choice": "required", "parallel_tool_calls": False}, ("", [SUN], "")),
+    "a required call": ("calls", ASKED, TOOLS | {"tool_choice": "required", "parallel_tool_calls": False}, ("", [SUN], "")),
 }
 # Conversations that are refused.
 REFUSED = {

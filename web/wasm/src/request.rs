@@ -46,7 +46,7 @@ struct Input {
     logprobs: Option<usize>,
     /// Documents to answer from.
     documents: Option<Vec<Value>>,
-    #[serde(flatten)]
+    #[serde(skip)]
     tools: ChatToolFields,
 }
 
@@ -63,7 +63,7 @@ impl Request {
     pub fn parse(json: &str) -> Result<Self, Error> {
         let request: Value = serde_json::from_str(json)?;
         Ok(Self {
-            input: read(&request)?,
+            input: Input { tools: read(&request)?, ..read(&request)? },
             sampling: read(&request)?,
             settings: read(&request)?,
             reasoning: read(&request)?,

@@ -29,7 +29,7 @@ pub struct ChatModel<'a> {
     pub recurrent: bool,
     /// The date that templates print.
     pub date: Option<Date>,
-    /// Settings of reasoning for those that a conversation leaves unset.
+    /// Defaults of reasoning, for the settings that a conversation leaves unset.
     pub reasoning: Option<&'a Reasoning>,
 }
 
@@ -165,9 +165,14 @@ impl ChatModel<'_> {
         Ok(RenderOptions { documents, date: self.date, variables, ..RenderOptions::default() })
     }
 
-    /// Returns the settings of reasoning, with the model's for unset ones.
+    /// Returns the settings of reasoning, with the defaults for unset ones. A default is no demand: a model
+    /// that knows no thinking answers without.
     fn reasoning(&self, conversation: &Conversation) -> Reasoning {
-        conversation.reasoning.clone().or(self.reasoning.cloned().unwrap_or_default())
+        let mut defaults = self.reasoning.cloned().unwrap_or_default();
+        if ReasoningMarkers::of_template(self.template).is_none() {
+            defaults.enable_thinking = None;
+        }
+        conversation.reasoning.clone().or(defaults)
     }
 
     /// Returns the marker of reasoning that decides where a continued message is, if the template has any.

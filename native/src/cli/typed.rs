@@ -5,10 +5,20 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Id};
 
 /// Options, and whether the command line has one of them. Where they mean nothing, typed ones are a
 /// mistake, and those of the configuration are not.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Typed<T> {
     pub options: T,
     pub is_typed: bool,
+}
+
+impl<T: Clone + Default> Typed<T> {
+    /// Returns what the user asks for, and the defaults of the configuration.
+    pub fn parts(&self) -> (T, Option<&T>) {
+        match self.is_typed {
+            true => (self.options.clone(), None),
+            false => (T::default(), Some(&self.options)),
+        }
+    }
 }
 
 impl<T: Args> Args for Typed<T> {

@@ -65,7 +65,7 @@ pub struct Args {
     #[command(flatten)]
     dry: DryArgs,
     #[command(flatten)]
-    reasoning: Reasoning,
+    reasoning: Typed<Reasoning>,
     #[command(flatten)]
     decoding: DecodeArgs,
 }

@@ -289,12 +289,12 @@ fn encode(
     }
     let mut messages: Vec<_> = args.system.iter().map(Message::system).collect();
     messages.push(Message::user(prompt));
-    let date = Some(today());
-    let chat = ChatModel { template, tokenizer, recurrent: false, date, reasoning: None };
+    let (date, (asked, configured)) = (Some(today()), args.reasoning.parts());
+    let chat = ChatModel { template, tokenizer, recurrent: false, date, reasoning: configured };
     let conversation = Conversation {
         tools: tools.clone(),
         documents: args.tools.documents()?,
-        reasoning: args.reasoning.options.clone(),
+        reasoning: asked,
         ..Conversation::new(messages)?
     };
     Ok((chat.prompt(&conversation)?, None))

@@ -6,6 +6,7 @@ use crate::flags::{COMMANDS, flags};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
+use std::process::Stdio;
 
 /// A key of the configuration.
 struct Setting {
@@ -304,4 +305,17 @@ fn settings_without_use_are_refused_only_where_they_are_typed() {
         let ran: Ran = asked.current_dir(path).arg(typed).output().expect("starts").into();
         assert_eq!(ran.code, Some(2), "{args:?} with {typed}: {}", ran.stderr);
     }
+}
+
+/// A default is no demand; an option is one.
+#[test]
+fn configured_thinking_asks_no_model_that_knows_none() {
+    for command in [&["generate", "a", "-n1"][..], &["chat", "-n1"]] {
+        let mut asked = wf_run(command);
+        let asked = asked.env("WF_ENABLE_THINKING", "true").stdin(Stdio::null());
+        let ran: Ran = asked.output().expect("starts").into();
+        assert_eq!(ran.code, Some(0), "{command:?}: {}", ran.stderr);
+    }
+    let ran: Ran = wf_run(&["generate", "a", "--enable-thinking"]).output().expect("starts").into();
+    assert!(ran.code != Some(0) && ran.stderr.contains("knows no thinking"), "{}", ran.stderr);
 }

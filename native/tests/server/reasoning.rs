@@ -100,7 +100,8 @@ fn thinking_can_be_switched_off() {
     let server = Server::start(&["-m", &path, "--enable-thinking=false"]);
     let (reasoning, _) = message(&server.chat(&ask("Hi", json!({"max_tokens": 8}))).is(200).json());
     assert_eq!(reasoning, "");
-    let plain = Server::start(&[]);
+    let plain = Server::start(&["--enable-thinking"]);
+    plain.chat(&ask("Hi", json!({"max_tokens": 4}))).is(200);
     let error = plain.chat(&ask("Hi", json!({"enable_thinking": true}))).is(400).json();
     assert_eq!(error["error"]["param"], "enable_thinking");
     plain.chat(&ask("Hi", json!({"enable_thinking": false, "max_tokens": 4}))).is(200);

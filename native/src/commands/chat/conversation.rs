@@ -2,6 +2,7 @@
 
 use super::settings::ChatSettings;
 use crate::cli::session::{self, Answer, Watcher};
+use crate::cli::typed::Typed;
 use crate::cli::{open, out};
 use crate::models::Loaded;
 use crate::models::chat_prompt::today;
@@ -26,7 +27,7 @@ pub struct Conversation {
     eos: Vec<u32>,
     length: Length,
     /// Settings of reasoning.
-    pub reasoning: Reasoning,
+    pub reasoning: Typed<Reasoning>,
     /// The form that answers must have.
     pub form: Option<Box<dyn Constraint>>,
     /// All messages, a system message first if there is one.
@@ -62,7 +63,7 @@ impl Conversation {
         let config = EngineConfig { prefix_cache: true, ..needs.config(&model, &runtime)? };
         let engine = Engine::new(model, tokenizer, runtime, config)?;
         let (eos, messages, forgotten) = (defaults.eos, Vec::new(), 0);
-        let (reasoning, form) = (Reasoning::default(), None);
+        let (reasoning, form) = (Typed::default(), None);
         Ok(Self {
             engine,
             template,
@@ -210,8 +211,8 @@ impl Conversation {
         let tokenizer = self.engine.tokenizer().expect("checked in new");
         let recurrent = shares && self.engine.model().spec().linear_attention.is_some();
         let (template, date) = (&self.template, Some(today()));
-        let chat = ChatModel { template, tokenizer, recurrent, date, reasoning: None };
-        let reasoning = self.reasoning.clone();
+        let (reasoning, configured) = self.reasoning.parts();
+        let chat = ChatModel { template, tokenizer, recurrent, date, reasoning: configured };
         Ok(chat
             .prompt(&chat::Conversation { reasoning, ..chat::Conversation::new(self.seen())? })?)
     }

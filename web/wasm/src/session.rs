@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::events::Requests;
 use crate::model::{LoadedModel, SessionOptions};
-use crate::request::{self, Request};
+use crate::request::Request;
 use crate::upload::Upload;
 use serde_json::json;
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -98,14 +98,6 @@ impl Session {
     /// Returns the text of token ids.
     pub fn detokenize(&self, ids: &[u32]) -> Result<String, Error> {
         Ok(self.loaded.tokenizer()?.decode(ids))
-    }
-
-    /// Renders a conversation, a JSON array of messages, with the chat template.
-    #[wasm_bindgen(js_name = applyTemplate)]
-    pub fn apply_template(&self, messages: &str) -> Result<String, Error> {
-        let messages = serde_json::from_str(messages)?;
-        let prompt = request::render(&self.loaded, &messages, now())?;
-        Ok(prompt.text().to_owned())
     }
 
     /// Returns the names of the decode modes that the model supports.

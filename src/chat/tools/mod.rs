@@ -246,7 +246,9 @@ impl Tools {
             ToolChoice::Required | ToolChoice::Named(_) => Some("tool_choice".into()),
             ToolChoice::None => None,
             ToolChoice::Auto => {
-                strict().map(|tool| format!("tools[{}].function.strict", tool.index))
+                let field = strict().map(|tool| format!("tools[{}].function.strict", tool.index));
+                // A parser would have to drop the calls after the first one.
+                field.or((self.any() && !self.parallel).then(|| "parallel_tool_calls".into()))
             }
         }
     }
@@ -308,5 +310,25 @@ mod tests {
         );
         assert!(error(vec![ok()], ToolChoice::Named("g".into())).contains("`g`"));
         assert!(error(Vec::new(), ToolChoice::Required).contains("no tools"));
+    }
+
+    #[test]
+    fn a_grammar_is_needed_for_what_a_parser_cannot_hold() {
+        let tool = |strict| Tool { name: "f".into(), strict, ..Tool::default() };
+        let field = |list: Vec<Tool>, choice: ToolChoice, parallel: bool| {
+            Tools::new(list, choice, parallel).expect("valid").needs_grammar()
+        };
+        for (strict, choice, parallel, want) in [
+            (false, ToolChoice::Auto, true, None),
+            (false, ToolChoice::Auto, false, Some("parallel_tool_calls")),
+            (true, ToolChoice::Auto, true, Some("tools[0].function.strict")),
+            (true, ToolChoice::None, false, None),
+            (false, ToolChoice::Required, true, Some("tool_choice")),
+            (false, ToolChoice::Named("f".into()), true, Some("tool_choice")),
+        ] {
+            let case = format!("{strict} {choice:?} {parallel}");
+            assert_eq!(field(vec![tool(strict)], choice, parallel).as_deref(), want, "{case}");
+        }
+        assert_eq!(field(Vec::new(), ToolChoice::Auto, false), None);
     }
 }

@@ -65,7 +65,7 @@ pub enum wf_finish_reason {
     Length = 3,
     /// wf_cancel was called.
     Cancelled = 4,
-    /// As Stop, after calls of tools, whose results the model waits for.
+    /// As Stop or StopString, after calls of tools, whose results the model waits for.
     ToolCalls = 5,
 }
 
@@ -79,7 +79,8 @@ pub struct wf_logprob {
     pub logprob: f32,
 }
 
-/// A part of a call of a tool. Its texts are UTF-8 and NUL-terminated.
+/// A part of a call of a tool. Its texts are UTF-8 and NUL-terminated; a NUL of the model's output
+/// becomes U+FFFD.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wf_tool_call {
@@ -327,7 +328,7 @@ impl Output {
 
 fn reason(reason: FinishReason, called: bool) -> wf_finish_reason {
     match reason {
-        FinishReason::Stop if called => wf_finish_reason::ToolCalls,
+        FinishReason::Stop | FinishReason::StopString(_) if called => wf_finish_reason::ToolCalls,
         // A grammar that is too complex and a number that is not finite are errors before.
         FinishReason::Stop | FinishReason::Constraint | FinishReason::NotFinite => {
             wf_finish_reason::Stop

@@ -3,7 +3,9 @@
 use crate::models::chat_prompt::today;
 use crate::models::engine::MAX_BATCH_TOKENS;
 #[cfg(feature = "grammar")]
-use crate::models::grammar::{Grammar, Grammars, NOT_HELD, call_grammar, without_annotations};
+use crate::models::grammar::{
+    Grammar, Grammars, NOT_HELD, answers, call_grammar, without_annotations,
+};
 use crate::stream::{CancelHandle, Completion, Stream};
 use crate::worker::{Client, Command, Submission};
 use crate::{EngineBuilder, Error, GenerateOptions, Message, random_seed};
@@ -177,7 +179,7 @@ impl Engine {
         };
         let form = self.constraint(options, prompt.format)?;
         let constraint = prompt.reasoning.constrain(tokenizer, &defaults.eos, form)?;
-        let stop_scope = prompt.stop_scope();
+        let stop_scope = prompt.stop_scope(&options.stop);
         let ChatPrompt { tokens, prefixes, parser, .. } = prompt;
         let sampling = wrinklefree::decode::SamplingParams {
             logprobs: options.logprobs,
@@ -231,14 +233,14 @@ impl Engine {
         messages: &[Message],
         options: &GenerateOptions,
     ) -> Result<Stream, Error> {
-        let Served { template, tokenizer, name, recurrent, .. } = &self.shared.served;
+        let Served { template, tokenizer, name, recurrent, context, .. } = &self.shared.served;
         let template =
             template.as_ref().ok_or_else(|| Error::NoChatTemplate { model: name.clone() })?;
         if options.suffix.is_some() {
             return Err(Error::Suffix);
         }
-        let (recurrent, date) = (*recurrent, Some(today()));
-        let model = ChatModel { template, tokenizer, recurrent, date, reasoning: None };
+        let (recurrent, context, date) = (*recurrent, Some(*context), Some(today()));
+        let model = ChatModel { template, tokenizer, recurrent, context, date, reasoning: None };
         let conversation = Conversation {
             tools: options.tools.clone(),
             documents: options.documents.clone(),
@@ -330,20 +332,44 @@ impl Engine {
         options: &GenerateOptions,
         format: CallFormat,
     ) -> Result<Option<Box<dyn Constraint>>, Error> {
-        let answer = options.grammar.clone();
-        let grammar = match (options.tools.of_grammar(answer.is_some()), answer) {
-            (None, None) => return Ok(None),
-            (None, Some(answer)) => answer,
-            (Some(tools), answer) => {
-                let tools = tools.with_parameters(without_annotations).map_err(Error::Grammar)?;
-                call_grammar(&tools, format, answer).map_err(Error::Grammar)?
-            }
+        let Some(tools) = options.tools.of_grammar(options.grammar.is_some()) else {
+            return self.answer_constraint(options);
         };
+        let tools = tools.with_parameters(without_annotations).map_err(Error::Grammar)?;
+        let (grammars, mut failed) = (self.grammars()?, String::new());
+        for answer in answers(options.grammar.as_ref(), options.best_effort) {
+            let whole = answer.is_none();
+            let compiled =
+                call_grammar(&tools, format, answer).and_then(|grammar| grammars.compile(grammar));
+            match compiled {
+                // Schemas of tools are held as far as they can be, unless they are strict.
+                Ok(compiled) if whole || compiled.warnings.is_empty() || options.best_effort => {
+                    return Ok(Some(compiled.constraint));
+                }
+                Ok(compiled) => failed = compiled.warnings.join("; "),
+                Err(error) => failed = error,
+            }
+        }
+        Err(Error::Grammar(failed))
+    }
+
+    #[cfg(feature = "grammar")]
+    fn grammars(&self) -> Result<&Grammars, Error> {
         let Served { tokenizer, vocab, defaults, grammars, .. } = &self.shared.served;
         let grammars = grammars.get_or_init(|| {
             Grammars::new(tokenizer, *vocab, &defaults.eos).map_err(|error| format!("{error:#}"))
         });
-        let grammars = grammars.as_ref().map_err(|error| Error::Grammar(error.clone()))?;
+        grammars.as_ref().map_err(|error| Error::Grammar(error.clone()))
+    }
+
+    /// Compiles the grammar of an answer without calls.
+    #[cfg(feature = "grammar")]
+    fn answer_constraint(
+        &self,
+        options: &GenerateOptions,
+    ) -> Result<Option<Box<dyn Constraint>>, Error> {
+        let Some(grammar) = options.grammar.clone() else { return Ok(None) };
+        let grammars = self.grammars()?;
         if let (Grammar::JsonSchema(schema), true) = (&grammar, options.best_effort) {
             let (compiled, _) = grammars.compile_best_effort(schema).map_err(Error::Grammar)?;
             return Ok(Some(compiled.constraint));

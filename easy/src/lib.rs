@@ -52,7 +52,7 @@ pub use options::{GenerateOptions, random_seed};
 pub use stream::{CancelHandle, Chunk, Completion, Finished, PartialOutput, Stream, ToolCallChunk};
 pub use wrinklefree;
 pub use wrinklefree::cache::KvType;
-pub use wrinklefree::chat::tools::{Tool, ToolChoice, Tools};
+pub use wrinklefree::chat::tools::{Tool, ToolChoice, Tools, ToolsError};
 pub use wrinklefree::decode::{Pooling, Sampled};
 pub use wrinklefree::engine::{EngineStats, FinishReason};
 pub use wrinklefree::format::GenerationDefaults;

@@ -6,30 +6,53 @@ use serde_json::Value;
 
 /// A message of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "MessageFields")]
 pub struct Message {
     /// `system`, `user`, `assistant`, `tool`, or another of [`ROLES`](wrinklefree::chat::ROLES).
     pub role: String,
     /// Text of the message.
-    #[serde(default, deserialize_with = "text")]
     pub content: String,
     /// Reasoning before an assistant's answer, for templates that keep it.
-    #[serde(
-        rename = "reasoning_content",
-        alias = "reasoning",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "reasoning_content", skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
     /// Calls of an assistant's answer.
-    #[serde(default, deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
     /// Id of the call that a message of the role `tool` answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
     /// Name of the author, for templates that write it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+}
+
+/// The fields of a message in the form of OpenAI's API. Some clients send both names of reasoning.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MessageFields {
+    role: String,
+    content: Option<String>,
+    reasoning_content: Option<String>,
+    reasoning: Option<String>,
+    tool_calls: Option<Vec<ToolCall>>,
+    tool_call_id: Option<String>,
+    name: Option<String>,
+}
+
+impl TryFrom<MessageFields> for Message {
+    type Error = &'static str;
+
+    fn try_from(fields: MessageFields) -> Result<Self, Self::Error> {
+        let MessageFields { role, content, tool_call_id, name, .. } = fields;
+        let reasoning = fields.reasoning_content.or(fields.reasoning);
+        let tool_calls = fields.tool_calls.unwrap_or_default();
+        let content = match content {
+            // Clients send no text for a message that calls tools.
+            None if tool_calls.is_empty() => return Err("missing field `content`"),
+            content => content.unwrap_or_default(),
+        };
+        Ok(Self { role, content, reasoning, tool_calls, tool_call_id, name })
+    }
 }
 
 impl Message {
@@ -96,6 +119,7 @@ struct CallFields {
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 struct FunctionFields {
     name: String,
     #[serde(default)]
@@ -123,15 +147,6 @@ impl<'de> Deserialize<'de> for ToolCall {
     }
 }
 
-/// Reads a text. Clients send null for the text of a message that calls tools.
-fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or_default())
-}
-
-fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ToolCall>, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,5 +168,16 @@ mod tests {
         assert_eq!(message.tool_calls[0].arguments, "{\"a\":1}");
         let null = json!({"role": "user", "content": "Hi", "tool_calls": null, "name": null});
         assert_eq!(serde_json::from_value::<Message>(null).expect("valid"), Message::user("Hi"));
+        let both =
+            json!({"role": "assistant", "content": "", "reasoning": "a", "reasoning_content": "a"});
+        let message: Message = serde_json::from_value(both).expect("valid");
+        assert_eq!(message.reasoning.as_deref(), Some("a"));
+        for wrong in [
+            json!({"role": "user"}),
+            json!({"role": "user", "content": null}),
+            json!({"role": "assistant", "tool_calls": [{"function": {"name": "f", "args": {}}}]}),
+        ] {
+            assert!(serde_json::from_value::<Message>(wrong.clone()).is_err(), "{wrong}");
+        }
     }
 }

@@ -199,7 +199,10 @@ pub fn messages(messages: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
             )));
         }
         let unknown = |name: &str| {
-            format!("there is no field {name}, only role, content and reasoning_content")
+            format!(
+                "there is no field {name}, only role, content, reasoning_content, tool_calls, \
+                 tool_call_id and name"
+            )
         };
         read(&message, &format!("{place}: "), unknown)
     };

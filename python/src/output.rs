@@ -44,8 +44,8 @@ fn known_reason(name: &str) -> PyResult<&'static str> {
 }
 
 /// A call of a function.
-#[pyclass(frozen, get_all, eq, from_py_object, module = "wrinklefree")]
-#[derive(Clone, PartialEq)]
+#[pyclass(frozen, get_all, eq, hash, from_py_object, module = "wrinklefree")]
+#[derive(Clone, PartialEq, Hash)]
 pub struct ToolCall {
     /// Id, by which the result names the call.
     id: String,

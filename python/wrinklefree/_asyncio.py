@@ -7,7 +7,7 @@ async def next_chunk(stream):
     """Returns the next chunk of a stream, which a thread waits for. A cancelled task cancels the request."""
     try:
         chunk = await asyncio.to_thread(next, stream, None)
-    except asyncio.CancelledError:
+    except BaseException:
         stream.cancel()
         raise
     if chunk is None:

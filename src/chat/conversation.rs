@@ -49,13 +49,15 @@ pub struct Conversation {
 
 impl Conversation {
     /// Reads a list of messages in the form of OpenAI's API: `role`, `content`, `reasoning_content`,
-    /// `tool_calls`, `tool_call_id`, and other fields that a template may read.
+    /// `tool_calls`, `tool_call_id`, and other fields that a template may read. A last message that is the
+    /// assistant's text is continued.
     ///
     /// # Errors
     /// If there is no message, or one has no known role.
     pub fn new(messages: impl Serialize) -> Result<Self, ChatError> {
         let messages = checked(serde_json::to_value(messages).unwrap_or_default())?;
-        Ok(Self { messages, ..Self::default() })
+        let ending = Ending::of_last(messages.last());
+        Ok(Self { messages, ending, ..Self::default() })
     }
 }
 
@@ -71,9 +73,44 @@ fn checked(messages: Value) -> Result<Vec<Value>, ChatError> {
             return Err(ChatError::Role { index, role: role.into() });
         };
         message["role"] = known.into();
+        let bad = |problem| ChatError::Message { index, problem };
+        message["content"] = content(message.get("content")).ok_or_else(|| bad(CONTENT))?.into();
+        if !calls_functions(message) {
+            return Err(bad(CALLS));
+        }
         with_called_arguments(message);
     }
     Ok(list)
+}
+
+/// Problems of messages.
+const CONTENT: &str = "content: expected a text or a list of text parts";
+const CALLS: &str =
+    "tool_calls: expected a list of calls, each with a `function` that has a `name`";
+
+/// Returns the text of a message, whose parts are joined by line breaks; `None` for anything else.
+fn content(given: Option<&Value>) -> Option<String> {
+    match given {
+        None | Some(Value::Null) => Some(String::new()),
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(Value::Array(parts)) => {
+            let text = |part: &Value| match part["type"].as_str() {
+                Some("text") => part["text"].as_str().map(str::to_owned),
+                _ => None,
+            };
+            Some(parts.iter().map(text).collect::<Option<Vec<_>>>()?.join("\n"))
+        }
+        Some(_) => None,
+    }
+}
+
+/// Returns true if the calls of a message, if there are any, name functions.
+fn calls_functions(message: &Value) -> bool {
+    match message.get("tool_calls") {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(calls)) => calls.iter().all(|call| call["function"]["name"].is_string()),
+        Some(_) => false,
+    }
 }
 
 #[cfg(test)]
@@ -110,6 +147,25 @@ mod tests {
         ] {
             let all = checked(message(given)).expect("known roles");
             assert_eq!(all[0]["tool_calls"][0]["function"]["arguments"], want);
+        }
+    }
+
+    #[test]
+    fn contents_are_texts_and_calls_name_functions() {
+        let content = |given: Value| {
+            checked(json!([{"role": "user", "content": given}]))
+                .map(|all| all[0]["content"].clone())
+        };
+        let part = |text: &str| json!({"type": "text", "text": text});
+        assert_eq!(content(json!([part("a"), part("b")])), Ok(json!("a\nb")));
+        assert_eq!(content(json!(null)), Ok(json!("")));
+        let bad = |problem| ChatError::Message { index: 0, problem };
+        assert_eq!(content(json!(7)), Err(bad(CONTENT)));
+        assert_eq!(content(json!([{"type": "image_url"}])), Err(bad(CONTENT)));
+        for calls in [json!("x"), json!([1]), json!([{"function": "f"}]), json!([{"function": {}}])]
+        {
+            let message = json!([{"role": "assistant", "content": "", "tool_calls": calls}]);
+            assert_eq!(checked(message), Err(bad(CALLS)), "{calls}");
         }
     }
 }

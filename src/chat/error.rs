@@ -19,6 +19,25 @@ pub enum ChatError {
         /// The role; empty if there is none.
         role: String,
     },
+    /// A message has a field that no template can read.
+    #[error("messages[{index}].{problem}")]
+    Message {
+        /// Index of the message.
+        index: usize,
+        /// The field, and what it must be.
+        problem: &'static str,
+    },
+    /// The prompt has more tokens than the context.
+    #[error(
+        "the prompt has at least {least} tokens, but the context holds {context} positions: shorten the \
+         prompt, or open the model with a longer context"
+    )]
+    TooLong {
+        /// Least number of tokens.
+        least: usize,
+        /// Positions of the context.
+        context: usize,
+    },
     /// There are documents, and the template writes none.
     #[error("the model's chat template takes no documents")]
     Documents,
@@ -45,8 +64,10 @@ impl ChatError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Text(error) | Self::Refused(error) => error.code(),
+            Self::TooLong { .. } => "context_length_exceeded",
             Self::Empty
             | Self::Role { .. }
+            | Self::Message { .. }
             | Self::Documents
             | Self::NotContinued
             | Self::Reasoning(_)

@@ -12,8 +12,8 @@ pub struct TemplateMessages {
 
 impl TemplateMessages {
     /// Returns the messages with one system message, which is the first: the first ones are joined, and
-    /// later ones become the user's, or a part of the
-    /// user's message before them. `None` if they are so already.
+    /// later ones become the user's, or a part of the user's message before them. `None` if they are so
+    /// already.
     #[must_use]
     pub fn with_one_system(messages: &[Value]) -> Option<Vec<Value>> {
         let is_system = |message: &&Value| message["role"] == "system";
@@ -46,7 +46,7 @@ impl TemplateMessages {
         let mut all = messages.to_vec();
         let calls = all.iter_mut().filter_map(|message| message.get_mut("tool_calls"));
         let calls = calls.filter_map(Value::as_array_mut).flatten();
-        let arguments = calls.filter_map(|call| call["function"].get_mut("arguments"));
+        let arguments = calls.filter_map(|call| call.get_mut("function")?.get_mut("arguments"));
         let mut changed = false;
         for text in arguments.filter(|arguments| !arguments.is_object()) {
             *text = json!({"arguments": text.take()});
@@ -67,10 +67,7 @@ impl TemplateMessages {
                 talks && last["role"] == message["role"] && is_text(last) && is_text(message)
             };
             match all.last_mut().filter(joins) {
-                Some(last) => {
-                    let texts = [&*last, message].map(|message| message["content"].as_str());
-                    last["content"] = texts.map(Option::unwrap_or_default).join("\n\n").into();
-                }
+                Some(last) => append(&mut last["content"], message["content"].as_str()),
                 None => all.push(message.clone()),
             }
         }
@@ -236,6 +233,9 @@ mod tests {
         let begin = std::time::Instant::now();
         let joined = TemplateMessages::with_one_system(&messages).expect("several");
         assert_eq!(joined[0]["content"].as_str().map(str::len), Some(2 + 39_999 * 102));
+        let turns = vec![json!({"role": "user", "content": "x".repeat(100)}); 40_000];
+        let joined = TemplateMessages::joined(&turns).expect("several");
+        assert_eq!(joined[0]["content"].as_str().map(str::len), Some(40_000 * 102 - 2));
         assert!(begin.elapsed() < std::time::Duration::from_secs(3), "{:?}", begin.elapsed());
     }
 

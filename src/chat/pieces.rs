@@ -1,7 +1,7 @@
 //! The parts of an output that arrive together.
 
 use super::OutputParser;
-use super::output::OutputDelta;
+use super::output::{OutputDelta, ToolCall};
 use crate::engine::FinishReason;
 
 /// Parts of an output that can be shown now; each may be empty.
@@ -24,6 +24,17 @@ pub struct CallPiece {
     pub name: Option<String>,
     /// More of the arguments, which are JSON.
     pub arguments: String,
+}
+
+impl CallPiece {
+    /// Adds this part to the calls of an output, of which it is the next one.
+    pub fn add_to(self, calls: &mut Vec<ToolCall>) {
+        let Self { name, arguments, .. } = self;
+        match (name, calls.last_mut()) {
+            (None, Some(call)) => call.arguments += &arguments,
+            (name, _) => calls.push(ToolCall { name: name.unwrap_or_default(), arguments }),
+        }
+    }
 }
 
 /// Parses an output while it is generated.
@@ -114,16 +125,12 @@ mod tests {
         };
         assert_eq!(whole.calls, [of(0, "f"), of(1, "g")]);
         let mut pieces = OutputPieces::new(parser());
-        let mut calls: Vec<CallPiece> = Vec::new();
         let mut parts: Vec<OutputPiece> =
             output.chars().map(|c| pieces.push(&c.to_string())).collect();
         parts.push(pieces.finish(""));
-        for part in parts.into_iter().flat_map(|piece| piece.calls) {
-            match part.name {
-                Some(_) => calls.push(part),
-                None => calls[part.index].arguments += &part.arguments,
-            }
-        }
-        assert_eq!(calls, whole.calls);
+        let mut calls = Vec::new();
+        parts.into_iter().flat_map(|piece| piece.calls).for_each(|part| part.add_to(&mut calls));
+        let call = |name: &str| ToolCall { name: name.into(), arguments: "{\"a\": 1}".into() };
+        assert_eq!(calls, [call("f"), call("g")]);
     }
 }

@@ -27,6 +27,8 @@ pub struct ChatModel<'a> {
     pub tokenizer: &'a Tokenizer,
     /// True if the model has recurrent states, which the prefix cache keeps at few positions only.
     pub recurrent: bool,
+    /// Positions of the context, which a prompt must fit; `None` if the caller checks that.
+    pub context: Option<usize>,
     /// The date that templates print.
     pub date: Option<Date>,
     /// Defaults of reasoning, for the settings that a conversation leaves unset.
@@ -60,11 +62,12 @@ pub struct ChatPrompt {
 }
 
 impl ChatPrompt {
-    /// Returns the part of the answer in which stop strings act; `None` for all of it.
+    /// Returns the part of the answer in which these stop strings act; `None` for all of it, or for no
+    /// strings.
     #[must_use]
-    pub fn stop_scope(&self) -> Option<Box<dyn StopScope>> {
+    pub fn stop_scope(&self, stop: &[String]) -> Option<Box<dyn StopScope>> {
         let scope = || Box::new(AnswerScope::new(self.parser.clone())) as Box<dyn StopScope>;
-        (!self.parser.is_plain()).then(scope)
+        (!stop.is_empty() && !self.parser.is_plain()).then(scope)
     }
 }
 
@@ -75,6 +78,7 @@ impl ChatModel<'_> {
     /// If the template refuses the conversation, or a setting of reasoning does not fit the model.
     pub fn prompt(&self, conversation: &Conversation) -> Result<ChatPrompt, ChatError> {
         let rendered = self.render(conversation)?;
+        self.check_length(&rendered.prompt)?;
         let tokens = rendered.prompt.encode(self.tokenizer)?;
         self.with_tokens(conversation, &rendered, tokens)
     }
@@ -133,9 +137,25 @@ impl ChatModel<'_> {
         let prefixes = self.prefixes(conversation, rendered, &tokens);
         let end = self.end_of_reasoning(conversation).unwrap_or(rendered.prompt.text());
         let reasoning = self.reasoning(conversation).of_output(self.template, end)?;
-        let format = CallFormat::of_template(self.template).unwrap_or_default();
+        let format = self.call_format();
         let parser = OutputParser::new(reasoning.parser(), conversation.tools.parser(format));
         Ok(ChatPrompt { tokens, prefixes, reasoning, format, parser })
+    }
+
+    /// Returns the format in which the model writes calls.
+    #[must_use]
+    pub fn call_format(&self) -> CallFormat {
+        CallFormat::of_template(self.template).unwrap_or_default()
+    }
+
+    /// Refuses a text that must have more tokens than the context, before it is tokenized: that takes time
+    /// and about 30 times the memory of the text.
+    fn check_length(&self, prompt: &Prompt) -> Result<(), ChatError> {
+        let least = self.tokenizer.least_tokens(prompt.text().len());
+        match self.context.filter(|&context| least > context) {
+            Some(context) => Err(ChatError::TooLong { least, context }),
+            None => Ok(()),
+        }
     }
 
     fn render_messages(

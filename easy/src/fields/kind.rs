@@ -123,7 +123,7 @@ fn reason<T: DeserializeOwned>(name: &str, value: &Value) -> Option<String> {
 /// Returns true for the errors of tools, which name a field, or a place in it.
 #[must_use]
 pub fn names_its_place(error: &str) -> bool {
-    error.starts_with("tools[") || error.starts_with("tool_choice ")
+    ["tools[", "tools has ", "tool_choice "].iter().any(|place| error.starts_with(place))
 }
 
 fn is_unknown(error: &str) -> bool {

@@ -4,7 +4,7 @@ use super::exit::Exit;
 use super::signals;
 use serde::Serialize;
 use std::time::Instant;
-use wrinklefree::chat::{CallPiece, OutputParser, OutputPiece, OutputPieces, ToolCall};
+use wrinklefree::chat::{OutputParser, OutputPiece, OutputPieces, ToolCall};
 use wrinklefree::decode::{Sampled, Slot};
 use wrinklefree::engine::{Engine, EventKind, FinishReason, Request, Step};
 
@@ -155,14 +155,7 @@ impl<W: Watcher> Output<W> {
             self.text += &text;
             self.watcher.text(&text)?;
         }
-        for CallPiece { name, arguments, .. } in calls {
-            match (name, self.calls.last_mut()) {
-                (None, Some(call)) => call.arguments += &arguments,
-                (name, _) => {
-                    self.calls.push(ToolCall { name: name.unwrap_or_default(), arguments });
-                }
-            }
-        }
+        calls.into_iter().for_each(|call| call.add_to(&mut self.calls));
         Ok(())
     }
 }

@@ -60,6 +60,6 @@ fn list(option: &str, path: &Path) -> anyhow::Result<Vec<Value>> {
     match serde_json::from_str(&text) {
         Ok(Value::Array(list)) if list.iter().all(Value::is_object) => Ok(list),
         Ok(_) => Err(wrong("expected a list of objects".into())),
-        Err(error) => Err(wrong(format!("it is no JSON: {error}"))),
+        Err(error) => Err(wrong(format!("expected JSON: {error}"))),
     }
 }

@@ -122,6 +122,8 @@ impl Args {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     args.check()?;
+    // A wrong file costs no loading.
+    let (tools, documents) = (args.tools.tools()?, args.tools.documents()?);
     let prompt = prompt(args.prompt.as_deref())?;
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
@@ -129,7 +131,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
     let longest = args.context.unwrap_or(loaded.model.spec().context_length);
     args::warn_beyond(longest, loaded.model.spec());
-    let (request, parser) = request(args, &loaded, &prompt, longest)?;
+    let (request, parser) = request(args, &loaded, (&prompt, &tools, documents), longest)?;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
     let model = args::allow(model, longest);
@@ -159,7 +161,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "reasoning": (!answer.reasoning.is_empty()).then_some(&answer.reasoning),
             "tool_calls": (!answer.calls.is_empty()).then(|| calls(&answer).collect::<Vec<_>>()),
             "tokens": answer.tokens.iter().map(|t| t.token).collect::<Vec<_>>(),
-            "finish_reason": session::reason_name(answer.reason),
+            "finish_reason": match answer.reason {
+                FinishReason::Stop if !answer.calls.is_empty() => "tool_calls",
+                reason => session::reason_name(reason),
+            },
             "logprobs": args.logprobs.map(|_| logprobs(&answer.tokens, engine.tokenizer())),
             "timings": answer.timings,
             "load_seconds": time.as_secs_f64(),
@@ -220,12 +225,11 @@ fn prompt(argument: Option<&str>) -> anyhow::Result<String> {
 fn request(
     args: &Args,
     loaded: &Loaded,
-    prompt: &str,
+    (prompt, tools, documents): (&str, &Tools, Option<Vec<Value>>),
     longest: usize,
 ) -> anyhow::Result<(Request, OutputParser)> {
-    let tools = args.tools.tools()?;
-    let (prompt, hole) = encode(loaded, args, (prompt, &tools))?;
-    let stop_scope = prompt.stop_scope();
+    let (prompt, hole) = encode(loaded, args, (prompt, tools, documents))?;
+    let stop_scope = prompt.stop_scope(&args.stop);
     let ChatPrompt { tokens, reasoning, format, parser, .. } = prompt;
     let decoding = args.decoding.clone();
     let decoding = match &hole {
@@ -235,7 +239,7 @@ fn request(
     let mode = decoding.mode(&loaded.capabilities())?;
     let dry = args.dry.resolve(loaded.tokenizer()?).map_err(|invalid| usage(invalid.message))?;
     let params = SamplingParams { dry, ..args.sampling.params(&loaded.defaults) };
-    let form = args.form.constraint(loaded, (&tools, format))?;
+    let form = args.form.constraint(loaded, (tools, format))?;
     let constraint = reasoning.constrain(loaded.tokenizer()?, &loaded.defaults.eos, form)?;
     let mut request = Request {
         context_shift: args.shift.keep(&mode, longest)?,
@@ -260,7 +264,7 @@ fn request(
 fn encode(
     loaded: &Loaded,
     args: &Args,
-    (prompt, tools): (&str, &Tools),
+    (prompt, tools, documents): (&str, &Tools, Option<Vec<Value>>),
 ) -> anyhow::Result<(ChatPrompt, Option<Hole>)> {
     let tokenizer = loaded.tokenizer()?;
     if let Some(suffix) = &args.suffix {
@@ -275,7 +279,7 @@ fn encode(
         if args.system.is_some() {
             return Err(usage("--system needs a model with a chat template"));
         }
-        if tools.any() || args.tools.documents()?.is_some() {
+        if tools.any() || documents.is_some() {
             return Err(usage("--tools and --documents need a model with a chat template"));
         }
         if args.reasoning.is_typed {
@@ -290,10 +294,11 @@ fn encode(
     let mut messages: Vec<_> = args.system.iter().map(Message::system).collect();
     messages.push(Message::user(prompt));
     let (date, (asked, configured)) = (Some(today()), args.reasoning.parts());
-    let chat = ChatModel { template, tokenizer, recurrent: false, date, reasoning: configured };
+    let (recurrent, context, reasoning) = (false, None, configured);
+    let chat = ChatModel { template, tokenizer, recurrent, context, date, reasoning };
     let conversation = Conversation {
         tools: tools.clone(),
-        documents: args.tools.documents()?,
+        documents,
         reasoning: asked,
         ..Conversation::new(messages)?
     };

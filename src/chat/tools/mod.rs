@@ -27,7 +27,7 @@ pub use fields::{ChatToolFields, FunctionDefinition, FunctionName, ToolChoiceMod
 pub use format::{CallFormat, JsonFormat};
 pub use parameters::{Parameter, Parameters, alternatives, pointer};
 pub use prompt::for_template;
-pub use values::Values;
+pub use values::{MOST_STEPS, Values};
 pub use xml::{END_OF_CALL, OPEN, XmlDialect};
 
 use serde::{Deserialize, Serialize};
@@ -42,10 +42,10 @@ const MAX_NAME: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolsError {
     /// There are more than 128.
-    #[error("{0} tools: send at most {MAX_TOOLS}")]
+    #[error("tools has {0} items: send at most {MAX_TOOLS}")]
     TooMany(usize),
-    /// A tool is no function.
-    #[error("unsupported tool type `{kind}`: expected `function`")]
+    /// A tool that is not a function.
+    #[error("tools[{index}].type: unsupported tool type `{kind}`: expected `function`")]
     Kind {
         /// Place in the request's list.
         index: usize,
@@ -182,7 +182,7 @@ impl Tools {
         self.parallel
     }
 
-    /// Returns the tools that an output may call, unless it may call none.
+    /// Returns the tools that an output may call if it may call any: the named one, or all.
     pub fn chosen(&self) -> impl Iterator<Item = &Tool> {
         let chosen = |tool: &&Tool| match &self.choice {
             ToolChoice::Named(name) => *name == tool.name,
@@ -246,7 +246,9 @@ impl Tools {
             ToolChoice::Required | ToolChoice::Named(_) => Some("tool_choice".into()),
             ToolChoice::None => None,
             ToolChoice::Auto => {
-                strict().map(|tool| format!("tools[{}].function.strict", tool.index))
+                let field = strict().map(|tool| format!("tools[{}].function.strict", tool.index));
+                // A parser would have to drop the calls after the first one.
+                field.or((self.any() && !self.parallel).then(|| "parallel_tool_calls".into()))
             }
         }
     }
@@ -308,5 +310,25 @@ mod tests {
         );
         assert!(error(vec![ok()], ToolChoice::Named("g".into())).contains("`g`"));
         assert!(error(Vec::new(), ToolChoice::Required).contains("no tools"));
+    }
+
+    #[test]
+    fn a_grammar_is_needed_for_what_a_parser_cannot_hold() {
+        let tool = |strict| Tool { name: "f".into(), strict, ..Tool::default() };
+        let field = |list: Vec<Tool>, choice: ToolChoice, parallel: bool| {
+            Tools::new(list, choice, parallel).expect("valid").needs_grammar()
+        };
+        for (strict, choice, parallel, want) in [
+            (false, ToolChoice::Auto, true, None),
+            (false, ToolChoice::Auto, false, Some("parallel_tool_calls")),
+            (true, ToolChoice::Auto, true, Some("tools[0].function.strict")),
+            (true, ToolChoice::None, false, None),
+            (false, ToolChoice::Required, true, Some("tool_choice")),
+            (false, ToolChoice::Named("f".into()), true, Some("tool_choice")),
+        ] {
+            let case = format!("{strict} {choice:?} {parallel}");
+            assert_eq!(field(vec![tool(strict)], choice, parallel).as_deref(), want, "{case}");
+        }
+        assert_eq!(field(Vec::new(), ToolChoice::Auto, false), None);
     }
 }

@@ -1,11 +1,12 @@
 //! Values of a parameter that formats write without quotes: which ones its schema allows.
 
-use super::parameters::{Parameter, pointer};
+use super::parameters::pointer;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// Most schemas and listed values that are looked at: references may lead in circles.
-const MOST_STEPS: usize = 20_000;
+/// Most schemas and listed values that are looked at for all tools of a request: references may lead in
+/// circles, and many parameters may refer to one large schema.
+pub const MOST_STEPS: usize = 100_000;
 /// Most schemas inside each other.
 const MOST_DEPTH: usize = 100;
 /// Longest number or word that is no text, in characters.
@@ -44,15 +45,11 @@ impl Default for Values {
 }
 
 impl Values {
-    /// Returns the values of a parameter of a tool with this schema of arguments.
-    pub fn of_parameter(parameter: &Parameter<'_>, root: &Value) -> Self {
-        Self::of_schemas(&parameter.schemas, root)
-    }
-
-    /// Returns the values that match all of some schemas, which are parts of `root`.
-    pub fn of_schemas(schemas: &[&Value], root: &Value) -> Self {
-        let mut left = MOST_STEPS;
-        let each = schemas.iter().map(|schema| read(schema, root, &mut left, 0));
+    /// Returns the values that match all of some schemas, which are parts of `root`: all values once `left`,
+    /// the number of steps that may still be made, is used up.
+    #[must_use]
+    pub fn of_schemas(schemas: &[&Value], root: &Value, left: &mut usize) -> Self {
+        let each = schemas.iter().map(|schema| read(schema, root, left, 0));
         each.fold(Self::default(), Self::and)
     }
 
@@ -150,6 +147,18 @@ fn number(kind: &str) -> u8 {
     KINDS.iter().find(|(name, _)| *name == kind).map_or(0, |(_, number)| *number)
 }
 
+/// Returns the set of types that a schema's `type` names.
+fn kinds(names: &Value) -> Option<u8> {
+    match names {
+        Value::String(name) => Some(number(name)),
+        Value::Array(names) => {
+            let names = names.iter().filter_map(Value::as_str);
+            Some(names.fold(0, |set, name| set | number(name)))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the number of a value's type. An integer may be written with a fraction of zero.
 fn kind(value: &Value) -> u8 {
     number(match value {
@@ -172,21 +181,23 @@ fn read(schema: &Value, root: &Value, left: &mut usize, depth: usize) -> Values 
     };
     let lists = ["enum", "anyOf", "oneOf", "allOf"].map(|key| fields.get(key)?.as_array());
     let steps = 1 + lists.iter().flatten().map(|list| list.len()).sum::<usize>();
-    let Some(rest) = left.checked_sub(steps).filter(|_| depth < MOST_DEPTH) else {
+    let Some(rest) = left.checked_sub(steps) else {
+        *left = 0;
         return Values::default();
     };
     *left = rest;
+    if depth >= MOST_DEPTH {
+        return Values::default();
+    }
     let mut all = Values {
         constrained: TEXT_KEYWORDS.into_iter().find(|keyword| fields.contains_key(*keyword)),
         ..Values::default()
     };
-    match &schema["type"] {
-        Value::String(name) => all.kinds = number(name),
-        Value::Array(names) => {
-            all.kinds =
-                names.iter().filter_map(Value::as_str).fold(0, |set, name| set | number(name));
-        }
-        _ => {}
+    all.kinds = kinds(&schema["type"]).unwrap_or(ANY);
+    if let Some(Value::Object(not)) = fields.get("not")
+        && let (1, Some(excluded)) = (not.len(), not.get("type").and_then(kinds))
+    {
+        all.kinds &= !excluded;
     }
     if all.kinds & !3 == 0 {
         // Null and booleans are few.
@@ -220,7 +231,7 @@ mod tests {
     fn values(schema: &Value) -> Values {
         let root = json!({"$defs": {
             "C": {"type": "string", "enum": ["red", "blue"]}, "Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}]}}});
-        Values::of_schemas(&[schema], &root)
+        Values::of_schemas(&[schema], &root, &mut MOST_STEPS.clone())
     }
 
     #[test]
@@ -248,6 +259,7 @@ mod tests {
             (&json!({"type": "object"}), "oops", json!("oops")),
             (&json!({}), "{\"a\": 1}", json!({"a": 1})),
             (&json!({}), "red", json!("red")),
+            (&json!({"not": {"type": "string"}}), "[1]", json!([1])),
         ] {
             assert_eq!(values(schema).value(written), want, "{schema}: {written}");
             for (end, _) in written.char_indices() {
@@ -291,6 +303,7 @@ mod tests {
         }
         assert!(values(&json!({"type": "string"})).are_texts());
         assert!(!values(&json!({"type": "integer"})).have_texts());
+        assert!(!values(&json!({"not": {"type": "string"}})).have_texts());
         let pattern = json!({"anyOf": [{"type": "string", "pattern": "^b"}, {"type": "null"}]});
         assert_eq!(values(&pattern).constrained, Some("pattern"));
     }

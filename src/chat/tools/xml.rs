@@ -25,7 +25,7 @@
 use super::Tool;
 use super::held_text::HeldText;
 use super::parameters::alternatives;
-use super::values::Values;
+use super::values::{MOST_STEPS, Values};
 use crate::chat::output::OutputDelta;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -101,7 +101,9 @@ struct ToolTypes {
 impl XmlTypes {
     /// Reads the schemas of tools.
     pub fn new<'a>(tools: impl Iterator<Item = &'a Tool>) -> Self {
-        Self(Arc::new(tools.map(|tool| (tool.name.clone(), ToolTypes::new(tool))).collect()))
+        let mut left = MOST_STEPS;
+        let types = tools.map(|tool| (tool.name.clone(), ToolTypes::new(tool, &mut left)));
+        Self(Arc::new(types.collect()))
     }
 
     fn values(&self, tool: &str, parameter: &str) -> Values {
@@ -112,18 +114,18 @@ impl XmlTypes {
 }
 
 impl ToolTypes {
-    fn new(tool: &Tool) -> Self {
+    fn new(tool: &Tool, left: &mut usize) -> Self {
         let (mut types, root) = (Self::default(), &tool.parameters);
         // The grammar has refused other schemas.
         for set in alternatives(root).unwrap_or_default() {
             for parameter in &set.named {
-                let values = Values::of_parameter(parameter, root);
+                let values = Values::of_schemas(&parameter.schemas, root, left);
                 let known = types.named.remove(parameter.name);
                 let values = known.map_or(values.clone(), |known| known.or(values));
                 types.named.insert(parameter.name.into(), values);
             }
             if let Some(others) = &set.others {
-                types.others = Values::of_schemas(others, root);
+                types.others = Values::of_schemas(others, root, left);
             }
         }
         types

@@ -1,7 +1,6 @@
 //! Events of the engine as JSON.
 
 use serde::Serialize;
-use std::collections::BTreeMap;
 use wrinklefree::chat::{CallPiece, OutputParser, OutputPiece, OutputPieces};
 use wrinklefree::decode::{Sampled, Slot};
 use wrinklefree::engine::{Engine, Event, EventKind, FinishReason, SeqId, Step};
@@ -83,10 +82,10 @@ struct SlotJson {
     certainty: Option<f32>,
 }
 
-/// The requests in progress, by the engine's sequence ids.
+/// The requests in progress, with the engine's sequence ids. They are few, and the code of a map is large.
 #[derive(Default)]
 pub struct Requests {
-    active: BTreeMap<SeqId, Counters>,
+    active: Vec<(SeqId, Counters)>,
     next_id: u32,
 }
 
@@ -104,13 +103,13 @@ impl Requests {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
         let pieces = OutputPieces::new(parser);
-        self.active.insert(seq, Counters { id, prompt, generated: 0, pieces });
+        self.active.push((seq, Counters { id, prompt, generated: 0, pieces }));
         id
     }
 
     /// Returns the sequence id of a request that has not ended.
     pub fn find(&self, id: u32) -> Option<SeqId> {
-        self.active.iter().find(|(_, counts)| counts.id == id).map(|(&seq, _)| seq)
+        self.active.iter().find(|(_, counts)| counts.id == id).map(|&(seq, _)| seq)
     }
 
     /// Drains the engine's events after a step.
@@ -127,20 +126,20 @@ impl Requests {
     }
 
     fn convert(&mut self, event: Event, tokenizer: Option<&Tokenizer>) -> Option<EventJson> {
-        let seq = event.seq;
+        let place = self.active.iter().position(|&(seq, _)| seq == event.seq)?;
+        let counts = &mut self.active[place].1;
         match event.kind {
             EventKind::Token { sampled: Sampled { token, logprob, top }, text } => {
-                let counts = self.active.get_mut(&seq)?;
                 counts.generated += 1;
                 let output = counts.pieces.push(&text).into();
                 Some(EventJson::Token { id: counts.id, token, output, logprob, top })
             }
             EventKind::Slots(slots) => {
                 let slots = slots.into_iter().map(|slot| slot_json(slot, tokenizer)).collect();
-                Some(EventJson::Slots { id: self.active.get(&seq)?.id, slots })
+                Some(EventJson::Slots { id: counts.id, slots })
             }
             EventKind::Finished { reason, text, passes, cached } => {
-                let mut counts = self.active.remove(&seq)?;
+                let (_, mut counts) = self.active.swap_remove(place);
                 let output = counts.pieces.finish(&text).into();
                 let Counters { id, prompt, generated, pieces } = counts;
                 Some(EventJson::End {

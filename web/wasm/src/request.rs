@@ -10,14 +10,15 @@ use wrinklefree::chat::{ChatError, ChatModel, ChatPrompt, Conversation, OutputPa
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine;
 use wrinklefree::settings::{Hole, Reasoning, Sampling, Settings, explain_json_error};
-use wrinklefree::text::{ChatTemplate, Date, Prompt, RenderOptions};
+use wrinklefree::text::{ChatTemplate, Date};
 
 /// Default maximum number of tokens of an answer.
 const DEFAULT_MAX_TOKENS: usize = 512;
 
-/// A request. Its four parts are read from the same JSON object.
+/// A request. Its parts are read from the same JSON object.
 pub struct Request {
     input: Input,
+    tools: Tools,
     sampling: Sampling,
     settings: Settings,
     reasoning: Reasoning,
@@ -46,9 +47,10 @@ struct Input {
     logprobs: Option<usize>,
     /// Documents to answer from.
     documents: Option<Vec<Value>>,
-    #[serde(skip)]
-    tools: ChatToolFields,
 }
+
+/// The prompt as the model reads it, and the hole that the output fills.
+type InputPrompt = (ChatPrompt, Option<Hole>);
 
 /// Reads the fields of `T` from an object and ignores all others.
 pub fn read<T: DeserializeOwned>(object: &Value) -> Result<T, Error> {
@@ -58,12 +60,24 @@ pub fn read<T: DeserializeOwned>(object: &Value) -> Result<T, Error> {
     })
 }
 
+/// Returns the tools that the output may call.
+fn tools(fields: ChatToolFields) -> Result<Tools, Error> {
+    let tools = fields.tools().map_err(ChatError::Tools)?;
+    match tools.needs_grammar() {
+        Some(field) => Err(Error::bad_request(format!(
+            "{field} needs a grammar, which this package does not have: leave it out"
+        ))),
+        None => Ok(tools),
+    }
+}
+
 impl Request {
     /// Parses a request.
     pub fn parse(json: &str) -> Result<Self, Error> {
         let request: Value = serde_json::from_str(json)?;
         Ok(Self {
-            input: Input { tools: read(&request)?, ..read(&request)? },
+            input: read(&request)?,
+            tools: tools(read(&request)?)?,
             sampling: read(&request)?,
             settings: read(&request)?,
             reasoning: read(&request)?,
@@ -77,8 +91,8 @@ impl Request {
         loaded: &LoadedModel,
         now: i64,
     ) -> Result<(engine::Request, OutputParser), Error> {
-        let (prompt, hole) = self.input.prompt(loaded, &self.reasoning, now)?;
-        let stop_scope = prompt.stop_scope();
+        let (prompt, hole) = self.prompt(loaded, now)?;
+        let stop_scope = prompt.stop_scope(&self.input.stop);
         let ChatPrompt { tokens, prefixes, reasoning, parser, .. } = prompt;
         let settings = match &hole {
             Some(hole) => hole.settings(self.settings, &Settings::default())?,
@@ -115,7 +129,7 @@ impl Request {
 
     /// Returns the tokens of the prompt alone. `now` is the Unix time in seconds.
     pub fn tokens(&self, loaded: &LoadedModel, now: i64) -> Result<Vec<u32>, Error> {
-        Ok(self.input.prompt(loaded, &self.reasoning, now)?.0.tokens)
+        Ok(self.prompt(loaded, now)?.0.tokens)
     }
 
     /// Refuses a prompt that must have more tokens than the context, before it is tokenized: that takes
@@ -136,54 +150,30 @@ impl Request {
         );
         Err(Error::new("context_length_exceeded", message))
     }
-}
 
-/// The prompt as the model reads it, and the hole that the output fills.
-type InputPrompt = (ChatPrompt, Option<Hole>);
-
-impl Input {
-    /// Returns the bytes of the texts that the prompt is made of.
-    fn bytes(&self) -> usize {
-        let texts = [&self.prompt, &self.suffix].into_iter().flatten().map(String::len);
-        let messages = self.messages.iter().filter_map(Value::as_array).flatten();
-        let contents = messages.filter_map(|message| message["content"].as_str()).map(str::len);
-        texts.chain(contents).sum()
-    }
-
-    /// Returns the tools that the output may call.
-    fn tools(&self) -> Result<Tools, Error> {
-        let tools = self.tools.clone().tools().map_err(ChatError::Tools)?;
-        match tools.needs_grammar() {
-            Some(field) => Err(Error::bad_request(format!(
-                "{field} needs a grammar, which a browser module has not: leave it out"
-            ))),
-            None => Ok(tools),
-        }
-    }
-
-    fn prompt(
-        &self,
-        loaded: &LoadedModel,
-        reasoning: &Reasoning,
-        now: i64,
-    ) -> Result<InputPrompt, Error> {
-        let plain = |tokens| match self.tools()?.any() || self.documents.is_some() {
-            true => Err(Error::bad_request("tools and documents need messages")),
-            false => Ok((ChatPrompt { tokens, ..ChatPrompt::default() }, None)),
+    fn prompt(&self, loaded: &LoadedModel, now: i64) -> Result<InputPrompt, Error> {
+        let Self { input, tools, reasoning, .. } = self;
+        let plain = |tokens, hole| {
+            if tools.any() || input.documents.is_some() {
+                return Err(Error::bad_request(
+                    "tools and documents need messages, or a text that goes through a chat template",
+                ));
+            }
+            Ok((ChatPrompt { tokens, ..ChatPrompt::default() }, hole))
         };
-        let messages = match (&self.prompt, &self.messages, &self.tokens) {
-            (Some(prefix), None, None) if self.suffix.is_some() => {
-                let suffix = self.suffix.as_deref().unwrap_or_default();
+        let messages = match (&input.prompt, &input.messages, &input.tokens) {
+            (Some(prefix), None, None) if input.suffix.is_some() => {
+                let suffix = input.suffix.as_deref().unwrap_or_default();
                 let model = (&*loaded.name, loaded.tokenizer()?, loaded.dlm.is_some());
                 let (hole, tokens) = Hole::new(model, prefix, suffix)?;
-                return Ok((ChatPrompt { tokens, ..ChatPrompt::default() }, Some(hole)));
+                return plain(tokens, Some(hole));
             }
-            _ if self.suffix.is_some() => {
+            _ if input.suffix.is_some() => {
                 return Err(Error::bad_request("suffix needs a prompt that is a text"));
             }
-            (None, None, Some(tokens)) => return plain(tokens.clone()),
-            (Some(text), None, None) if self.raw || loaded.template.is_none() => {
-                return plain(loaded.tokenizer()?.encode(text, true)?);
+            (None, None, Some(tokens)) => return plain(tokens.clone(), None),
+            (Some(text), None, None) if input.raw || loaded.template.is_none() => {
+                return plain(loaded.tokenizer()?.encode(text, true)?, None);
             }
             (Some(text), None, None) => &json!([{"role": "user", "content": text}]),
             (None, Some(messages), None) => messages,
@@ -195,11 +185,11 @@ impl Input {
         };
         let recurrent = loaded.engine.model().spec().linear_attention.is_some();
         let (template, tokenizer) = (template(loaded)?, loaded.tokenizer()?);
-        let date = Some(Date::from_unix(now));
-        let chat = ChatModel { template, tokenizer, recurrent, date, reasoning: None };
+        let (date, context) = (Some(Date::from_unix(now)), Some(loaded.engine.context()));
+        let chat = ChatModel { template, tokenizer, recurrent, context, date, reasoning: None };
         let conversation = Conversation {
-            tools: self.tools()?,
-            documents: self.documents.clone(),
+            tools: tools.clone(),
+            documents: input.documents.clone(),
             reasoning: reasoning.clone(),
             ..Conversation::new(messages)?
         };
@@ -208,14 +198,14 @@ impl Input {
     }
 }
 
-/// Renders a conversation with the chat template.
-pub fn render(loaded: &LoadedModel, messages: &Value, now: i64) -> Result<Prompt, Error> {
-    let options = RenderOptions {
-        add_generation_prompt: true,
-        date: Some(Date::from_unix(now)),
-        ..RenderOptions::default()
-    };
-    Ok(template(loaded)?.prompt(messages.clone(), options)?)
+impl Input {
+    /// Returns the bytes of the texts that the prompt is made of.
+    fn bytes(&self) -> usize {
+        let texts = [&self.prompt, &self.suffix].into_iter().flatten().map(String::len);
+        let messages = self.messages.iter().filter_map(Value::as_array).flatten();
+        let contents = messages.filter_map(|message| message["content"].as_str()).map(str::len);
+        texts.chain(contents).sum()
+    }
 }
 
 fn template(loaded: &LoadedModel) -> Result<&ChatTemplate, Error> {

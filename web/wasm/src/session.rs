@@ -100,14 +100,6 @@ impl Session {
         Ok(self.loaded.tokenizer()?.decode(ids))
     }
 
-    /// Renders a conversation, a JSON array of messages, with the chat template.
-    #[wasm_bindgen(js_name = applyTemplate)]
-    pub fn apply_template(&self, messages: &str) -> Result<String, Error> {
-        let messages = serde_json::from_str(messages)?;
-        let prompt = request::render(&self.loaded, &messages, now())?;
-        Ok(prompt.text().to_owned())
-    }
-
     /// Returns the names of the decode modes that the model supports.
     fn modes(&self) -> Vec<&'static str> {
         let can = |mode| Settings { decode_mode: Some(mode), ..Settings::default() };

@@ -51,6 +51,19 @@ pub fn call_grammar(
     Ok(Grammar::Lark(lark + &start + "\n"))
 }
 
+/// Returns the forms of an answer next to calls, of which the first one that compiles is taken: with
+/// `best_effort` less and less of a schema.
+#[must_use]
+pub fn answers(answer: Option<&Grammar>, best_effort: bool) -> Vec<Option<Grammar>> {
+    let Some(Grammar::JsonSchema(schema)) = answer else { return vec![answer.cloned()] };
+    let schema = closed(schema.clone());
+    if !best_effort {
+        return vec![Some(Grammar::JsonSchema(schema))];
+    }
+    let less = |effort| Some(Grammar::JsonSchema(lenient(relax(&schema, effort).schema, effort)));
+    Effort::BEST.map(less).into()
+}
+
 /// Returns the schema of an answer as a part of a grammar. Calls cannot be told apart from other forms.
 fn answer_schema(answer: Grammar) -> Result<Value, String> {
     match answer {

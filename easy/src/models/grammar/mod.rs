@@ -23,7 +23,7 @@ mod walk;
 mod xml_calls;
 
 pub use budget::{DEPTH, TEXT, check_depth, check_size, json_size, without_annotations};
-pub use calls::call_grammar;
+pub use calls::{answers, call_grammar};
 pub use closed::closed;
 pub use gbnf::{gbnf_to_lark, is_gbnf};
 pub use prepared::{PreparedGrammar, compact, lenient};

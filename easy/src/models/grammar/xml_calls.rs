@@ -5,7 +5,9 @@ use super::calls::{argument_schema, grammar_schema, regex, text};
 use super::definitions::Definitions;
 use serde_json::{Value, json};
 use std::fmt::Write;
-use wrinklefree::chat::tools::{Parameter, Parameters, Tool, Values, XmlDialect, alternatives};
+use wrinklefree::chat::tools::{
+    MOST_STEPS, Parameter, Parameters, Tool, Values, XmlDialect, alternatives,
+};
 
 /// Writes the rules of calls. Each parameter is a rule, and so is what may follow it.
 pub struct XmlRules {
@@ -14,6 +16,8 @@ pub struct XmlRules {
     pub lark: String,
     /// Bytes of definitions that may still be copied.
     copies: usize,
+    /// Steps that may still be made to read the values of parameters.
+    steps: usize,
 }
 
 /// A set of parameters that is written.
@@ -40,7 +44,7 @@ impl XmlRules {
                  only_{name}[lazy]: /(.|\\n)*{end}/ & ~/(.|\\n)*{other}(.|\\n)*/\n"
             );
         }
-        Self { dialect, lark, copies: TEXT }
+        Self { dialect, lark, copies: TEXT, steps: MOST_STEPS }
     }
 
     /// Writes the rules of calls of tool number `index`, from its name on.
@@ -120,7 +124,10 @@ impl XmlRules {
             rule: may_go_on(set, next).then(|| format!("r_{id}_{next}")),
             ends: may_end(set.named.get(next..).unwrap_or_default()),
         };
-        let values = Values::of_parameter(parameter, root);
+        let values = Values::of_schemas(&parameter.schemas, root, &mut self.steps);
+        if self.steps == 0 {
+            return Err("the schema of its parameters is too complex".into());
+        }
         let value = match values.listed() {
             _ if !values.have_texts() => {
                 let schema = match parameter.schemas[..] {

@@ -212,7 +212,9 @@ impl Conversation {
         let recurrent = shares && self.engine.model().spec().linear_attention.is_some();
         let (template, date) = (&self.template, Some(today()));
         let (reasoning, configured) = self.reasoning.parts();
-        let chat = ChatModel { template, tokenizer, recurrent, date, reasoning: configured };
+        let (context, configured) = (None, configured);
+        let chat =
+            ChatModel { template, tokenizer, recurrent, context, date, reasoning: configured };
         Ok(chat
             .prompt(&chat::Conversation { reasoning, ..chat::Conversation::new(self.seen())? })?)
     }

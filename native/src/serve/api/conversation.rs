@@ -127,15 +127,17 @@ impl ChatRequest {
         let tokens =
             known.encode(&rendered.prompt, &model.tokenizer).map_err(|e| self.not_encoded(&e))?;
         let request = options.request(model, &body.tenant, tokens.clone(), logprobs)?;
-        let chat = self.chat_model(model)?.with_tokens(&self.chat, &rendered, tokens);
+        let chat_model = self.chat_model(model)?;
+        // The sizes of schemas are checked before anything is made of them.
+        let grammar = self.output_grammar(chat_model.call_format())?;
+        let chat = chat_model.with_tokens(&self.chat, &rendered, tokens);
         let chat = chat.map_err(|error| self.refused(model, error))?;
         let request = Request {
             stable_prefix: chat.prefixes.stable,
             message_ends: chat.prefixes.message_ends,
-            stop_scope: chat.stop_scope().filter(|_| !request.stop.is_empty()),
+            stop_scope: chat.stop_scope(&request.stop),
             ..request
         };
-        let grammar = self.output_grammar(chat.format)?;
         let message = history.filter(|_| self.chat.ending == Ending::NewMessage).map(|own| {
             let spelled = self.chat.tools.spelling_parser(chat.format);
             MessageRecorder {
@@ -208,6 +210,7 @@ impl ChatRequest {
             template,
             tokenizer: &model.tokenizer,
             recurrent: model.is_recurrent(),
+            context: None,
             date: Some(today()),
             reasoning: Some(&model.reasoning),
         })
@@ -246,9 +249,11 @@ impl ChatRequest {
                 ApiError::bad(field, format!("the chat template failed: {error}"))
             }
             ChatError::Reasoning(error) => reasoning_error(error),
-            ChatError::Role { .. } | ChatError::Text(_) | ChatError::Tools(_) => {
-                ApiError::bad(field, error.to_string())
-            }
+            ChatError::Role { .. }
+            | ChatError::Message { .. }
+            | ChatError::TooLong { .. }
+            | ChatError::Text(_)
+            | ChatError::Tools(_) => ApiError::bad(field, error.to_string()),
         }
     }
 

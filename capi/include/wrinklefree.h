@@ -67,6 +67,8 @@ typedef enum wf_finish_reason {
   WF_FINISH_REASON_LENGTH = 3,
   // wf_cancel was called.
   WF_FINISH_REASON_CANCELLED = 4,
+  // As Stop or StopString, after calls of tools, whose results the model waits for.
+  WF_FINISH_REASON_TOOL_CALLS = 5,
 } wf_finish_reason;
 
 // Pooling of hidden states to an embedding.
@@ -82,6 +84,19 @@ typedef struct wf_engine wf_engine;
 
 // A running request. Opaque.
 typedef struct wf_request wf_request;
+
+// A part of a call of a tool. Its texts are UTF-8 and NUL-terminated; a NUL of the model's output
+// becomes U+FFFD.
+typedef struct wf_tool_call {
+  // Number of the call in the output, from 0.
+  size_t index;
+  // Id of the call in its first part, else NULL.
+  const char *id;
+  // Name of the function in the first part, else NULL.
+  const char *name;
+  // More of the arguments, which are JSON.
+  const char *arguments;
+} wf_tool_call;
 
 // A token and its log-probability.
 typedef struct wf_logprob {
@@ -104,6 +119,10 @@ typedef struct wf_event {
   const char *reasoning;
   // Bytes of the reasoning, without the NUL.
   size_t reasoning_length;
+  // Parts of calls of tools. Only conversations with the option tools have any.
+  const struct wf_tool_call *tool_calls;
+  // Number of items in `tool_calls`.
+  size_t tool_call_count;
   // Token: the id and its log-probability, which is NaN unless the option logprobs is set.
   struct wf_logprob token;
   // Token: the most likely tokens, best first, if the option logprobs asks for some.
@@ -242,7 +261,9 @@ enum wf_status wf_submit_tokens(const struct wf_engine *engine,
 
 // Answers a conversation with the model's chat template. `messages` is a JSON array:
 // `[{"role": "user", "content": "Hello!"}]`. The options also have enable_thinking, thinking_budget
-// (tokens), reasoning_effort, preserve_thinking and chat_template_kwargs. The rest is as for wf_submit.
+// (tokens), reasoning_effort, preserve_thinking, chat_template_kwargs, and in the form of OpenAI's API
+// tools, tool_choice, parallel_tool_calls and documents. A message may have reasoning_content, tool_calls
+// and tool_call_id. The rest is as for wf_submit.
 //
 // Requirements:
 // `messages` is a NUL-terminated string, and `options` is one or NULL.

@@ -120,9 +120,10 @@ impl ToolTypes {
         for set in alternatives(root).unwrap_or_default() {
             for parameter in &set.named {
                 let values = Values::of_schemas(&parameter.schemas, root, left);
-                let known = types.named.remove(parameter.name);
-                let values = known.map_or(values.clone(), |known| known.or(values));
-                types.named.insert(parameter.name.into(), values);
+                match types.named.get_mut(parameter.name) {
+                    Some(known) => *known = std::mem::take(known).or(values),
+                    None => drop(types.named.insert(parameter.name.into(), values)),
+                }
             }
             if let Some(others) = &set.others {
                 types.others = Values::of_schemas(others, root, left);

@@ -1,7 +1,7 @@
 //! Grammars of outputs with tool calls.
 
 use super::xml_calls::XmlRules;
-use super::{Effort, Grammar, check_size, closed, compact, lenient, relax};
+use super::{Effort, Grammar, NOT_HELD, check_size, closed, compact, lenient, relax};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use wrinklefree::chat::tools::{self, CallFormat, JsonFormat, Tool, ToolChoice, Tools, XmlDialect};
@@ -24,10 +24,10 @@ pub fn call_grammar(
     let mut alternatives = Vec::new();
     for (index, tool) in tools.chosen().enumerate() {
         alternatives.push(format!("call_{index}"));
-        let written = match format.json() {
+        let written = check_held(tool).and_then(|()| match format.json() {
             Some(json) => json_call(index, tool, json).map(|rules| lark += &rules),
             None => xml.call(index, tool),
-        };
+        });
         written.map_err(|error| format!("tools[{}] (`{}`): {error}", tool.index, tool.name))?;
         check_size(lark.len())?;
     }
@@ -155,6 +155,18 @@ pub fn argument_schema(tool: &Tool) -> Value {
         fields.entry("type").or_insert_with(|| "object".into());
     }
     schema
+}
+
+/// Refuses a strict tool whose schema no grammar can hold.
+fn check_held(tool: &Tool) -> Result<(), String> {
+    if !tool.strict {
+        return Ok(());
+    }
+    let left_out = relax(&closed(tool.parameters.clone()), Effort::Supported).left_out;
+    match left_out.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{NOT_HELD}{}: leave it out, or `strict`", left_out.join(", "))),
+    }
 }
 
 fn effort(tool: &Tool) -> Effort {

@@ -1,6 +1,6 @@
 //! Tool calls: the tools of a request, the grammar of calls and the parser of outputs.
 //!
-//! The model writes calls as its chat template does ([`mod@format`]). For templates without calls it is told
+//! The model writes calls as its chat template does ([`CallFormat`]). For templates without calls it is told
 //! to write them as Hermes 2 does:
 //!
 //! ```text

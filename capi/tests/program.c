@@ -176,7 +176,7 @@ static void errors(wf_engine *engine) {
     refused(wf_submit_chat(engine, "[{\"role\": 1}]", NULL, &request), WF_STATUS_INVALID_ARGUMENT,
             "messages[0]: role: expected a text, not 1");
     refused(wf_submit_chat(engine, "[{\"role\": \"user\"}]", NULL, &request),
-            WF_STATUS_INVALID_ARGUMENT, "messages[0]: missing field `content`");
+            WF_STATUS_INVALID_ARGUMENT, "messages[0]: the field `content` is missing");
     refused(wf_submit_tokens(engine, &unknown, 1, NULL, &request), WF_STATUS_INVALID_REQUEST,
             "vocabulary");
     refused(wf_submit_tokens(engine, NULL, 1, NULL, &request), WF_STATUS_INVALID_ARGUMENT, "tokens");

@@ -33,6 +33,14 @@ fn chat_answers_both_questions() {
 }
 
 #[test]
+fn tools_are_called_and_answered() {
+    let text = output("tools");
+    let (call, answer) = text.split_once('\n').expect("a call and an answer");
+    assert!(["weather of \"Oslo\"", "weather of \"Rome\""].contains(&call), "{text}");
+    assert!(!answer.trim().is_empty(), "{text}");
+}
+
+#[test]
 fn batch_prints_one_line_for_each_prompt() {
     let text = output("batch");
     for prompt in ["The fox|", "The owl|", "The bear|"] {

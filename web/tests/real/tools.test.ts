@@ -197,7 +197,7 @@ describe.each(["calls", "thinks"])("a model that %s", (name) => {
   test("refuses wrong tools by name, and tools without a conversation", async () => {
     for (const [wrong, message] of [
       [{ tools: [{ type: "custom", function: { name: "f" } }] }, "tool type `custom`"],
-      [{ tools: [{ type: "function" }] }, "`tools[0]`: missing field `function`"],
+      [{ tools: [{ type: "function" }] }, "`tools[0]`: the field `function` is missing"],
       [{ tools: [TOOLS[0], TOOLS[0]] }, "tools[1]: another tool has the name `write`"],
       [{ tool_choice: "sun" }, "expected `none`, `auto`, `required`"],
       [{ tool_choice: { function: { name: "moon" } } }, "tool_choice names `moon`"],

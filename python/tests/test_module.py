@@ -123,7 +123,7 @@ def test_completions_are_pickled_and_copied(engine: Engine) -> None:
             assert getattr(other, name) == getattr(output, name), name
         assert type(other) is wrinklefree.Completion and other.tokens == output.tokens
     with pytest.raises(ValueError, match="finish_reason: \"tired\" is none of stop, length"):
-        wrinklefree.Completion("", "", [], None, [], "tired", 0, 0, 0)  # type: ignore[arg-type]
+        wrinklefree.Completion("", "", [], [], None, [], "tired", 0, 0, 0)  # type: ignore[arg-type]
 
 
 def test_the_help_lists_all_options() -> None:

@@ -364,8 +364,10 @@ def test_a_cancelled_task_cancels_its_request(engine: Engine) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        # The thread that waited may have taken the last chunk.
         chunks = await asyncio.to_thread(list, stream)
-        assert chunks[-1].finish_reason == "cancelled"
+        assert all(chunk.finish_reason in (None, "cancelled") for chunk in chunks)
+        assert engine.stats()["running"] == 0
 
     asyncio.run(cancelled())
 

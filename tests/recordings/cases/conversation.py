@@ -22,12 +22,7 @@ def pieces(kind, text):
         said = [event["choices"][0]["delta"] for event in events if event.get("choices")]
     else:
         said = [json.loads(text)["choices"][0]["message"]]
-    reasoning, content = ("".join(part.get(key) or "" for part in said) for key in ("reasoning_content", "content"))
-    calls = []
-    for index, call in ((i, call) for part in said for i, call in enumerate(part.get("tool_calls") or [])):
-        function = call["function"]
-        calls.append((call.get("index", index), None, function.get("name"), function.get("arguments", "")))
-    return reasoning, libraries.joined(calls), content
+    return libraries.pieces(said)
 
 
 def record(wf_run, home):

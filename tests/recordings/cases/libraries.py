@@ -127,6 +127,16 @@ def joined(parts):
     return calls
 
 
+def pieces(said):
+    """Returns the reasoning, the calls and the text of a message, or of the parts of one, in OpenAI's form."""
+    reasoning, content = ("".join(part.get(key) or "" for part in said) for key in ("reasoning_content", "content"))
+    parts = []
+    for index, call in ((i, call) for part in said for i, call in enumerate(part.get("tool_calls") or [])):
+        function = call["function"]
+        parts.append((call.get("index", index), None, function.get("name"), function.get("arguments", "")))
+    return reasoning, joined(parts), content
+
+
 def check(name, reasoning, calls, text):
     """Compares the pieces of a conversation's answer with those that every shell gives."""
     _, _, _, *want = talks().get(name.removeprefix("conversation, "), (0, 0, 0))

@@ -22,5 +22,10 @@ def record(_, home):
     if ran.returncode:
         raise SystemExit(ran.stderr)
     answers = json.loads(ran.stdout)
+    for name, (_, way, *_) in table.items():
+        answer = answers[name]
+        if name.startswith("conversation, ") and "error" not in answer:
+            said = [part[0]["delta"] for part in answer if part] if way == "stream" else [answer["choices"][0]["message"]]
+            libraries.check(name, *libraries.pieces(said))
     found = {name: libraries.recording(*table[name][1:], answers.pop(name)) for name in table}
     return found | {name: lines(Masks().value(answer)) for name, answer in answers.items()}

@@ -1,7 +1,7 @@
 //! The texts on disk by their tokens: segments of whole pages, each after another one or at a beginning.
 
 use ring::digest::{SHA256, digest};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use wrinklefree::cache::PAGE;
 
@@ -103,7 +103,7 @@ pub struct Index {
     /// Number of segments after each text.
     children: HashMap<TextKey, usize>,
     /// Bytes of each tenant that has any.
-    of_tenant: HashMap<String, u64>,
+    of_tenant: BTreeMap<String, u64>,
     bytes: u64,
     /// Number of uses so far.
     clock: u64,
@@ -207,7 +207,8 @@ impl Index {
     pub fn make_room(&mut self, bytes: u64, limit: u64) -> Vec<TextKey> {
         let mut removed = Vec::new();
         while self.bytes + bytes > limit || self.len() >= MAX_SEGMENTS {
-            let most = self.of_tenant.iter().max_by_key(|(_, used)| **used);
+            // Of several tenants with as many bytes, the last one is taken: the first by name.
+            let most = self.of_tenant.iter().rev().max_by_key(|(_, used)| **used);
             let Some(tenant) = most.map(|(tenant, _)| tenant) else { break };
             let is_end = |segment: &Segment| {
                 !segment.keys.iter().any(|page| self.children.contains_key(page))

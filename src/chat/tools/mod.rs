@@ -1,4 +1,4 @@
-//! Tool calls: the tools of a request, the grammar of calls and the parser of outputs.
+//! Tool calls: the tools of a request, the formats of calls and their parsers.
 //!
 //! The model writes calls as its chat template does ([`CallFormat`]). For templates without calls it is told
 //! to write them as Hermes 2 does:

@@ -2,7 +2,7 @@
 
 mod kind;
 
-pub use kind::{FieldKind, names_its_place, read_object};
+pub use kind::{FieldKind, names_its_place, read_object, wrong_item};
 pub use wrinklefree::settings::{explain_json_error, shown};
 
 #[cfg(feature = "grammar")]

@@ -6,7 +6,7 @@ use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString,
 };
 use serde::de::DeserializeOwned;
-use wrinklefree_easy::fields::{self, FieldKind, explain_json_error, names_its_place};
+use wrinklefree_easy::fields::{self, FieldKind, explain_json_error, names_its_place, wrong_item};
 use wrinklefree_easy::{Engine, Error, GenerateOptions, Message, Stream};
 
 /// A prompt: text, or token ids.
@@ -128,6 +128,10 @@ fn read<T: DeserializeOwned>(
         let pairs = pairs.into_iter().flat_map(|pairs| pairs.extract::<Vec<Pair<'_>>>());
         let wrong = pairs.flatten().find_map(|(name, value)| {
             let name = name.to_string();
+            let json = pythonize::depythonize(&value).ok();
+            if let Some(why) = json.and_then(|json| wrong_item::<T>(&name, &json)) {
+                return Some(PyValueError::new_err(format!("{place}{why}")));
+            }
             let kind = wrong_field::<T>(&name, &value)?;
             Some(kind.map_or_else(
                 || PyValueError::new_err(format!("{place}{}", unknown(&name))),

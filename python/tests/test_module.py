@@ -49,6 +49,25 @@ def test_streams_the_same_text(engine: Engine) -> None:
     assert all(chunk.finish_reason is None for chunk in chunks[:-1])
 
 
+def test_absent_options_mean_what_the_table_of_defaults_says(engine: Engine) -> None:
+    page = (Path(__file__).parents[2] / "docs/command-line.md").read_text()
+    cells = re.findall(r"^\| `(\w+)` \|[^|]+\|[^|]+\| ([^|]+) \|[^|]+\|[^|]+\|$", page, re.M)
+    table = dict(cells)
+    stated = {name: float(value) for name, value in cells if re.fullmatch(r"[\d.]+", value)}
+    for name in ("max_tokens", "top_k", "mirostat"):
+        stated[name] = int(stated[name])
+    assert len(stated) > 12 and table["seed"] == "drawn", table
+    message = [{"role": "user", "content": PROMPT}]
+
+    def text(**options: Any) -> str:
+        return engine.chat(message, **options).text
+
+    assert text(**stated) == text(), stated
+    warm = {"temperature": 2.0, "seed": 3, "max_tokens": 24}
+    assert text(**{**stated, **warm}) == text(**warm) != text(temperature=0, max_tokens=24)
+    assert len({text(temperature=2.0, max_tokens=24) for _ in range(3)}) > 1
+
+
 def test_thinking_and_answer_are_apart(thinker: Engine) -> None:
     question = [{"role": "user", "content": "Is it?"}]
     whole = thinker.chat(question, temperature=0)
@@ -376,6 +395,7 @@ def test_a_cancelled_task_cancels_its_request(engine: Engine) -> None:
     ("options", "text"),
     [
         ({"tools": "sun"}, "tools: expected a list"),
+        ({"tools": [WEATHER, {"type": "function"}]}, r"tools\[1\]: the field `function` is missing"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, r"tools\[0\]: invalid tool name"),
         ({"tools": [WEATHER], "tool_choice": "maybe"}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice requires a call"),

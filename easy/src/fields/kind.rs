@@ -100,8 +100,33 @@ impl fmt::Display for FieldKind {
 pub fn read_object<T: DeserializeOwned>(object: Map<String, Value>) -> Result<T, String> {
     let read = serde_json::from_value(Value::Object(object.clone()));
     read.map_err(|error| {
-        let wrong = object.iter().find_map(|(name, value)| wrong_field::<T>(name, value));
-        wrong.unwrap_or_else(|| explain_json_error(error))
+        let in_list = object.iter().find_map(|(name, value)| wrong_item::<T>(name, value));
+        let wrong = || object.iter().find_map(|(name, value)| wrong_field::<T>(name, value));
+        in_list.or_else(wrong).unwrap_or_else(|| explain_json_error(error))
+    })
+}
+
+/// Returns the error of the first object of a list that is wrong by itself, with its place; `None` if the
+/// field `name` of `T` accepts each, or if `value` is no list.
+///
+/// ```
+/// use wrinklefree_easy::{GenerateOptions, fields::wrong_item};
+///
+/// let error = wrong_item::<GenerateOptions>("tools", &serde_json::json!([{"type": "function"}]));
+/// assert_eq!(error.as_deref(), Some("tools[0]: the field `function` is missing"));
+/// ```
+#[must_use]
+pub fn wrong_item<T: DeserializeOwned>(name: &str, value: &Value) -> Option<String> {
+    let error = |items: &[&Value]| {
+        serde_json::from_value::<T>(json!({ name: items })).err().map(|error| error.to_string())
+    };
+    // An error that the empty list has, too, is about other fields.
+    let elsewhere = error(&[]);
+    let objects = value.as_array()?.iter().enumerate().filter(|(_, item)| item.is_object());
+    objects.filter(|_| !elsewhere.as_deref().is_some_and(is_unknown)).find_map(|(index, item)| {
+        let found = error(&[item]).filter(|found| Some(found) != elsewhere.as_ref())?;
+        (!names_its_place(&found))
+            .then(|| format!("{name}[{index}]: {}", explain_json_error(found)))
     })
 }
 
@@ -192,6 +217,14 @@ mod tests {
             (
                 r#"{"tool_choice": "required"}"#,
                 "tool_choice requires a call, but there are no tools",
+            ),
+            (
+                r#"{"tools": [{"type": "function", "function": {"name": "a"}}, {"type": "function"}]}"#,
+                "tools[1]: the field `function` is missing",
+            ),
+            (
+                r#"{"tools": [{"type": "function", "function": {"name": 3}}]}"#,
+                "tools[0]: expected a string, not 3",
             ),
             (r#"{"tool_choice": 1}"#, "tool_choice: expected one of none, auto, required, not 1"),
             (

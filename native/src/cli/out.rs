@@ -72,6 +72,11 @@ pub fn json(result: &impl Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string_pretty(&provenance::attached(result)?)? + "\n"))
 }
 
+/// Prints one of several results as JSON on a line, with the machine, the program and the time.
+pub fn json_line(result: &impl Serialize) -> anyhow::Result<()> {
+    print(&(serde_json::to_string(&provenance::attached(result)?)? + "\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

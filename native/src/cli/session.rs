@@ -3,6 +3,7 @@
 use super::exit::Exit;
 use super::signals;
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 use std::time::Instant;
 use wrinklefree::chat::{OutputParser, OutputPiece, OutputPieces, ToolCall};
 use wrinklefree::decode::{Sampled, Slot};
@@ -22,6 +23,35 @@ pub struct Answer {
     pub reason: FinishReason,
     /// Times and counts.
     pub timings: Timings,
+}
+
+impl Answer {
+    /// Returns what was answered as JSON. Arguments of a call that were cut are a text.
+    pub fn json(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        fields.insert("text".into(), json!(self.text));
+        let reasoning = (!self.reasoning.is_empty()).then_some(&self.reasoning);
+        fields.insert("reasoning".into(), json!(reasoning));
+        let calls: Vec<Value> = self.calls_as_json().collect();
+        fields.insert("tool_calls".into(), json!((!calls.is_empty()).then_some(calls)));
+        let tokens: Vec<u32> = self.tokens.iter().map(|t| t.token).collect();
+        fields.insert("tokens".into(), json!(tokens));
+        let reason = match self.reason {
+            FinishReason::Stop if !self.calls.is_empty() => "tool_calls",
+            reason => reason_name(reason),
+        };
+        fields.insert("finish_reason".into(), json!(reason));
+        fields.insert("timings".into(), json!(self.timings));
+        fields
+    }
+
+    /// Returns each call as JSON. Arguments that were cut are a text.
+    pub fn calls_as_json(&self) -> impl Iterator<Item = Value> {
+        self.calls.iter().map(|ToolCall { name, arguments }| {
+            let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
+            json!({"name": name, "arguments": arguments})
+        })
+    }
 }
 
 /// Times and counts of a request.

@@ -8,7 +8,8 @@ use crate::cli::answer_format::AnswerFormat;
 use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
 use crate::cli::atomic_file::Draft;
 use crate::cli::exit::Exit;
-use crate::cli::session::Answer;
+use crate::cli::result_format::ResultFormat;
+use crate::cli::session::{Answer, Watcher};
 use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::typed::Typed;
 use crate::cli::{human, out, signals};
@@ -20,6 +21,7 @@ use conversation::{Conversation, Length};
 use input::{HELP, Input, Lines};
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
+use serde_json::json;
 use settings::ChatSettings;
 use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -32,12 +34,14 @@ use wrinklefree_easy::Message;
 
 /// Talk with a model
 ///
-/// /help in the conversation lists its commands. Ctrl-C stops an answer, Ctrl-D leaves.
+/// /help in the conversation lists its commands. Ctrl-C stops an answer, Ctrl-D leaves. With JSON each
+/// answer is an object on a line of its own, and a message without an answer gives its error.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   wf-run chat
-  wf-run chat -m ./my-model --system \"Answer in one sentence.\"")]
+  wf-run chat -m ./my-model --system \"Answer in one sentence.\"
+  wf-run chat -o json < messages.txt | jq -r .text")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -54,6 +58,8 @@ pub struct Args {
     /// Tokens of an answer at most
     #[arg(short = 'n', long, value_name = "N", default_value = "1024")]
     max_tokens: NonZeroUsize,
+    #[command(flatten)]
+    output: ResultFormat,
     #[command(flatten)]
     compute: ComputeArgs,
     #[command(flatten)]
@@ -96,7 +102,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         // A first start has no history to load.
         let _ = editor.load_history(path);
     }
-    let ended = talk(&mut editor, &mut conversation);
+    let ended = talk(&mut editor, &mut conversation, args.output.is_json());
     if let Some(path) = &history
         && let Err(error) = editor.save_history(path)
     {
@@ -117,7 +123,11 @@ fn history() -> Option<PathBuf> {
     Some(directory.join("history"))
 }
 
-fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::Result<()> {
+fn talk(
+    editor: &mut DefaultEditor,
+    conversation: &mut Conversation,
+    json: bool,
+) -> anyhow::Result<()> {
     let mut lines = Lines::default();
     let mut last = None;
     loop {
@@ -160,20 +170,30 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
                     Err(error) => out::note(format_args!("error: {error}")),
                 }
             }
-            Some(Input::Regenerate) => keep(answer(conversation, None), &mut last)?,
-            Some(Input::Message(text)) => keep(answer(conversation, Some(text)), &mut last)?,
+            Some(Input::Regenerate) => answer((conversation, None), json, &mut last)?,
+            Some(Input::Message(text)) => answer((conversation, Some(text)), json, &mut last)?,
         }
     }
 }
 
-/// Keeps an answer, or prints why there is none.
+/// Answers a message, or the last one again, and keeps the answer, or prints why there is none.
 ///
 /// # Errors
 /// One after which the conversation cannot continue.
-fn keep(answer: anyhow::Result<Answer>, last: &mut Option<Answer>) -> anyhow::Result<()> {
-    match answer {
+fn answer(
+    (conversation, text): (&mut Conversation, Option<String>),
+    json: bool,
+    last: &mut Option<Answer>,
+) -> anyhow::Result<()> {
+    let answered = match json {
+        true => answer_in_json(conversation, text),
+        false => answer_in_text(conversation, text),
+    };
+    match answered {
         Ok(answer) => *last = Some(answer),
         Err(error) if ends(&error) => return Err(error),
+        // One line a message, so that a program can wait for it.
+        Err(error) if json => out::json_line(&json!({"error": format!("{error:#}")}))?,
         Err(error) => out::note(format_args!("error: {error:#}")),
     }
     Ok(())
@@ -194,33 +214,48 @@ fn restart(conversation: &mut Conversation, system: Option<String>) {
     out::note(format_args!("(a new conversation{what})"));
 }
 
-/// Answers a message, or the last one again.
-fn answer(conversation: &mut Conversation, text: Option<String>) -> anyhow::Result<Answer> {
-    signals::arm();
+fn answer_in_text(conversation: &mut Conversation, text: Option<String>) -> anyhow::Result<Answer> {
     let view = AnswerView::new(Thinking::Folded);
     // The form of an answer is not Markdown.
     let view = if conversation.form.is_none() { view.with_markdown() } else { view };
+    let answer = generate(conversation, text, view)?;
+    out::print("\n")?;
+    match answer.reason {
+        FinishReason::Stop | FinishReason::StopString(_) | FinishReason::NotFinite => {}
+        FinishReason::Constraint => out::note(grammar::TOO_COMPLEX),
+        FinishReason::Length => out::note("(the answer reached its limit of tokens)"),
+        FinishReason::Cancelled => out::note("(stopped)"),
+    }
+    can_continue(answer)
+}
+
+fn answer_in_json(conversation: &mut Conversation, text: Option<String>) -> anyhow::Result<Answer> {
+    let answer = generate(conversation, text, |_: &str| Ok(()))?;
+    out::json_line(&answer.json())?;
+    can_continue(answer)
+}
+
+fn generate(
+    conversation: &mut Conversation,
+    text: Option<String>,
+    view: impl Watcher,
+) -> anyhow::Result<Answer> {
+    signals::arm();
     let answer = match text {
         Some(text) => conversation.say(text, view),
         None => conversation.regenerate(view),
     };
     // While the next line is awaited, nothing checks for signals.
     signals::disarm();
-    let answer = answer?;
-    out::print("\n")?;
+    answer
+}
+
+/// Refuses an answer that was interrupted if no terminal can continue the conversation.
+fn can_continue(answer: Answer) -> anyhow::Result<Answer> {
     match answer.reason {
-        FinishReason::Stop | FinishReason::StopString(_) | FinishReason::NotFinite => {}
-        FinishReason::Constraint => out::note(grammar::TOO_COMPLEX),
-        FinishReason::Length => out::note("(the answer reached its limit of tokens)"),
-        FinishReason::Cancelled => {
-            out::note("(stopped)");
-            // Without a terminal the conversation cannot continue.
-            if !io::stdin().is_terminal() {
-                return Err(Exit::Interrupted.into());
-            }
-        }
+        FinishReason::Cancelled if !io::stdin().is_terminal() => Err(Exit::Interrupted.into()),
+        _ => Ok(answer),
     }
-    Ok(answer)
 }
 
 /// Writes the conversation to a file. One that holds a conversation is replaced, no other.

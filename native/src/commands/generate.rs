@@ -18,11 +18,11 @@ use crate::models::engine::SingleSequence;
 use crate::models::{Loaded, grammar, weight_sizes};
 use anyhow::{Context, anyhow};
 use diffusion_view::DiffusionView;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
 use wrinklefree::chat::tools::Tools;
-use wrinklefree::chat::{ChatModel, ChatPrompt, Conversation, OutputParser, ToolCall};
+use wrinklefree::chat::{ChatModel, ChatPrompt, Conversation, OutputParser};
 use wrinklefree::decode::{Sampled, SamplingParams};
 use wrinklefree::engine::{FinishReason, Request};
 use wrinklefree::settings::{Hole, Reasoning, Sampling, describe};
@@ -154,31 +154,24 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         out::print(&answer.text)?;
     }
     if json {
-        out::json(&json!({
-            "model": name,
-            "decode_mode": mode,
-            "text": answer.text,
-            "reasoning": (!answer.reasoning.is_empty()).then_some(&answer.reasoning),
-            "tool_calls": (!answer.calls.is_empty()).then(|| calls(&answer).collect::<Vec<_>>()),
-            "tokens": answer.tokens.iter().map(|t| t.token).collect::<Vec<_>>(),
-            "finish_reason": match answer.reason {
-                FinishReason::Stop if !answer.calls.is_empty() => "tool_calls",
-                reason => session::reason_name(reason),
-            },
-            "logprobs": args.logprobs.map(|_| logprobs(&answer.tokens, engine.tokenizer())),
-            "timings": answer.timings,
-            "load_seconds": time.as_secs_f64(),
-            "weights_bytes": weights,
-            "peak_memory_bytes": machine::peak_memory(),
-            "isa": isa,
-            "threads": threads.decode,
-            "prefill_threads": threads.prefill,
-        }))?;
+        let mut report = Map::new();
+        report.insert("model".into(), json!(name));
+        report.insert("decode_mode".into(), json!(mode));
+        report.extend(answer.json());
+        let logprobs = args.logprobs.map(|_| logprobs(&answer.tokens, engine.tokenizer()));
+        report.insert("logprobs".into(), json!(logprobs));
+        report.insert("load_seconds".into(), json!(time.as_secs_f64()));
+        report.insert("weights_bytes".into(), json!(weights));
+        report.insert("peak_memory_bytes".into(), json!(machine::peak_memory()));
+        report.insert("isa".into(), json!(isa));
+        report.insert("threads".into(), json!(threads.decode));
+        report.insert("prefill_threads".into(), json!(threads.prefill));
+        out::json(&report)?;
     } else {
         if !answer.text.ends_with('\n') && (!answer.text.is_empty() || answer.calls.is_empty()) {
             out::print("\n")?;
         }
-        for call in calls(&answer) {
+        for call in answer.calls_as_json() {
             out::print(&format!("{call}\n"))?;
         }
         out::note(summary(&answer));
@@ -189,14 +182,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         FinishReason::NotFinite => Err(Exit::NotFinite.into()),
         FinishReason::Stop | FinishReason::StopString(_) | FinishReason::Length => Ok(()),
     }
-}
-
-/// Returns the calls of an answer as JSON. Arguments that were cut are a text.
-fn calls(answer: &Answer) -> impl Iterator<Item = Value> {
-    answer.calls.iter().map(|ToolCall { name, arguments }| {
-        let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
-        json!({"name": name, "arguments": arguments})
-    })
 }
 
 /// The argument, or standard input without its last line break.

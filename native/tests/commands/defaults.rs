@@ -1,6 +1,6 @@
 //! Meaning of an absent option of sampling in each shell, compared with the table in
-//! docs/command-line.md. Python and C read options as the library does here: as JSON of
-//! [`GenerateOptions`]. The npm package has tests of its own in `web/`.
+//! docs/command-line.md. C reads options as the library does here: as JSON of
+//! [`GenerateOptions`]. Python and the npm package have tests of the same table.
 
 use crate::common::model::{DEFAULT, write_stating};
 use crate::common::server::{Reply, Server};

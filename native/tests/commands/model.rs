@@ -241,6 +241,24 @@ fn chat_remembers_resets_and_saves() {
 }
 
 #[test]
+fn chat_gives_a_line_of_json_for_each_message() {
+    let long = "word ".repeat(200);
+    let talk = format!("Hello\n/stats\n{long}\n/regen\n");
+    let args = ["chat", "-o", "json", "--context", "64", "-n", "4"];
+    let ran = run_with_input(&args, talk.as_bytes()).ends(0, &["tok/s"]);
+    let lines: Vec<Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let [hello, refused, again] = &lines[..] else { panic!("{} lines", lines.len()) };
+    for answer in [hello, again] {
+        assert_eq!(answer["finish_reason"], "length");
+        assert_eq!(answer["tokens"].as_array().expect("ids").len(), 4);
+        assert_eq!(answer["timings"]["generated_tokens"], 4);
+        assert!(answer["commit"].is_string() && !answer["text"].as_str().expect("text").is_empty());
+    }
+    assert!(refused["error"].as_str().expect("a text").contains("the context holds 64"));
+}
+
+#[test]
 fn chat_says_when_the_context_is_full() {
     let long = format!("{}\nHello\n", "word ".repeat(200));
     let ran = run_with_input(&["chat", "--context", "64", "-n", "4"], long.as_bytes())

@@ -1,6 +1,6 @@
 //! Histories: what is kept of them from turn to turn, and those that are broken.
 
-use crate::agents::{JSON_CALLS, XML_CALLS, saying};
+use crate::agents::{JSON_CALLS, XML_CALLS, call_of, saying};
 use crate::common::server::Server;
 use crate::puppet;
 use serde_json::{Value, json};
@@ -164,6 +164,57 @@ fn continue_exactly(exact: &[Value], plain: &[Value]) {
         }
         let answered = exact["completion_tokens"].as_u64().expect("counted");
         (generated, before) = (generated + answered, prompt + answered);
+    }
+}
+
+/// A template that shows the thinking and the calls of all turns.
+const REMEMBERING: &str = "{%- for m in messages -%}{{ '<|im_start|>' ~ m.role ~ '\n' }}\
+    {%- if m.role == 'assistant' -%}{{ '<think>\n' ~ (m.reasoning_content or '') ~ '\n</think>\n\n' }}{%- endif -%}\
+    {{ m.content }}{%- for call in m.tool_calls or [] -%}{{ '<tool_call>\n<function=' ~ call.function.name ~ '>\n' }}\
+    {%- for name, value in call.function.arguments|items -%}\
+    {{ '<parameter=' ~ name ~ '>\n' ~ value|string ~ '\n</parameter>\n' }}{%- endfor -%}\
+    {{ '</function>\n</tool_call>' }}{%- endfor -%}{{ '<|im_end|>\n' }}{%- endfor -%}\
+    {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n<think>\n' }}{# </think> #}{%- endif -%}";
+
+/// The same with calls in JSON.
+fn remembering_json() -> String {
+    let (start, rest) = REMEMBERING.split_once("{{ '<tool_call>").expect("calls");
+    let (_, end) = rest.split_once("{{ '</function>\n</tool_call>' }}").expect("calls");
+    let call = "{%- if call.function.arguments is string -%}{%- set given = call.function.arguments -%}\
+        {%- else -%}{%- set given = call.function.arguments|tojson -%}{%- endif -%}\
+        {{ '<tool_call>\n{\"name\": \"' ~ call.function.name ~ '\", \"arguments\": ' ~ given ~ '}\n</tool_call>' }}";
+    format!("{start}{call}{end}")
+}
+
+#[test]
+fn calls_keep_the_tokens_that_were_generated() {
+    let in_json = remembering_json();
+    let said =
+        |call: &str| puppet::pieces(&format!("Hm.\n</think>\n\n<tool_call>\n{call}\n</tool_call>"));
+    // The template writes True and spaces.
+    let xml = said("<function=f>\n<parameter=d>\ntrue\n</parameter>\n</function>");
+    let json = said("{\"name\": \"f\", \"arguments\": {\"d\":true}}");
+    let (_home, server) = saying(&[("xml", REMEMBERING, xml), ("json", &in_json, json)]);
+    for (model, sends_thinking) in [("xml", true), ("xml", false), ("json", true), ("json", false)]
+    {
+        let salt = json!({"cache_salt": sends_thinking.to_string()});
+        let first = call_of(model, json!({"type": "boolean"}), salt);
+        let answer = server.chat(&first).is(200).json();
+        let mut message = answer["choices"][0]["message"].clone();
+        let arguments = message["tool_calls"][0]["function"]["arguments"].clone();
+        let arguments: Value =
+            serde_json::from_str(arguments.as_str().expect("text")).expect("JSON");
+        assert_eq!(arguments, json!({"d": true}), "{answer}");
+        message["tool_calls"][0]["function"]["arguments"] = "{\"d\" : true}".into();
+        if !sends_thinking {
+            message.as_object_mut().expect("a message").remove("reasoning_content");
+        }
+        let mut next = first.clone();
+        let result = json!({"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "yes"});
+        next["messages"].as_array_mut().expect("a list").extend([message, result]);
+        let usage = server.chat(&next).is(200).json()["usage"].clone();
+        let generated = answer["usage"]["completion_tokens"].as_u64().expect("counted");
+        assert_eq!(tokens(&usage)[2] + 1, generated, "{model}: all but the end: {usage}");
     }
 }
 

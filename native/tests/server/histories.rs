@@ -139,13 +139,16 @@ fn tokens(usage: &Value) -> [u64; 3] {
 
 #[test]
 fn answers_keep_the_tokens_that_were_generated() {
-    let more = json!({"preserve_thinking": true, "thinking_budget": 60});
+    let thinks = json!({"preserve_thinking": true, "thinking_budget": 60});
+    let answers = json!({"preserve_thinking": true, "enable_thinking": false});
     let (_home, server) = written(puppet::write_speller, &[]);
     let (_other, without) = written(puppet::write_speller, &["--exact-history", "off"]);
-    let plain = usages(&without, &more, true);
-    for sends_thinking in [true, false] {
-        let exact = usages(&server, &more, sends_thinking);
-        continue_exactly(&exact, &plain);
+    for (more, all_sends) in [(&thinks, &[true, false][..]), (&answers, &[true])] {
+        let plain = usages(&without, more, true);
+        for &sends_thinking in all_sends {
+            let exact = usages(&server, more, sends_thinking);
+            continue_exactly(&exact, &plain);
+        }
     }
 }
 

@@ -366,6 +366,7 @@ fn nobody_waits_for_what_is_cancelled() {
 fn random_schedules_change_no_text() {
     let mut noise = Noise(0x5eed_a9e7);
     let mut below = |n: usize| (noise.bits() >> 20) as usize % n;
+    let mut restored = 0;
     for _ in 0..8 {
         let (states, pages) = (below(9), 60 + below(80));
         let mut server = Server::with(states, true, pages);
@@ -400,6 +401,19 @@ fn random_schedules_change_no_text() {
                 server.engine.cancel(id);
                 while server.engine.poll().is_some() {}
             }
+            if below(4) == 0
+                && let Some(request) = requests.last()
+            {
+                // The server starts again, with one conversation of what it held.
+                let saved = server.engine.save_prefix(("", 1), &request.tokens);
+                server = Server::with(states, true, pages);
+                let put = server.engine.restore_prefix(
+                    ("", 1),
+                    &request.tokens[..saved.positions],
+                    &saved,
+                );
+                restored += put.expect("an empty cache has room");
+            }
             let (want, _) = plain.answer_all(requests.clone());
             let (got, _) = server.answer_all(requests);
             assert!(got == want, "{states} states, {pages} pages, turn {turn}");
@@ -409,4 +423,5 @@ fn random_schedules_change_no_text() {
             assert!(server.engine.stats().snapshots <= states);
         }
     }
+    assert!(restored > 20 * PAGE, "{restored} positions came from saved prefixes");
 }

@@ -181,7 +181,7 @@ impl EngineBuilder {
             prefix_cache: true,
             kv,
         };
-        let mtp = model.mtp_cost();
+        let draft_net = model.draft_net();
         let (vocab, hidden) = (model.spec().vocab_size, model.spec().hidden_size);
         let recurrent = model.spec().linear_attention.is_some();
         warnings.extend(rope.into_iter().chain(rope_scaling::beyond(max_context, model.spec())));
@@ -193,7 +193,7 @@ impl EngineBuilder {
             defaults,
             dlm,
             settings: self.settings.clone(),
-            mtp,
+            draft_net,
             vocab,
             hidden,
             recurrent,

@@ -40,7 +40,8 @@ impl Verify {
     /// are none while they cost more than they save.
     pub fn new(ar: Autoregressive, drafter: Drafter, row_cost: f32) -> Self {
         let row_cost = row_cost.max(0.0);
-        let draft_length = DraftLength::new(drafter.passes() + 1, row_cost, drafter.token_cost());
+        let draft_length =
+            DraftLength::new(drafter.passes() + 1, row_cost, drafter.costs(row_cost));
         let (input, rows, held, due) = (Vec::new(), Vec::new(), None, 0);
         let (drafting, settled) = (false, 0);
         Self { ar, drafter, input, rows, due, drafting, settled, held, draft_length, row_cost }
@@ -52,7 +53,7 @@ impl Verify {
         self.input.clear();
         self.input.extend(tokens.last());
         let most = self.draft_length.length(left.saturating_sub(1).min(self.drafter.length()));
-        self.due = if matches!(self.drafter, Drafter::Mtp { .. }) { most } else { 0 };
+        self.due = if matches!(self.drafter, Drafter::Net { .. }) { most } else { 0 };
         self.drafting = self.drafter.extend(tokens, most, &mut self.input);
         self.rows.clear();
         self.rows.extend(self.drafter.rows(self.input.len() - 1));
@@ -162,7 +163,15 @@ impl Decoder for Verify {
     }
 
     fn take_draft(&mut self, draft: &[u32]) {
+        if draft.is_empty() && self.due > 0 {
+            // It cost as much as one whose first token is wrong.
+            self.draft_length.record(1, 0);
+        }
         self.input.extend(draft.iter().take(self.due));
+        self.due = 0;
+    }
+
+    fn skip_draft(&mut self) {
         self.due = 0;
     }
 

@@ -19,7 +19,7 @@ pub use request::{EngineStats, Event, EventKind, MessageEnds, Request, SeqId, St
 use crate::cache::{
     KvConfig, KvPool, Namespace, NoMemory, PAGE, SaltHash, SavedError, SavedPrefix, StateLimits,
 };
-use crate::decode::DecodeMode;
+use crate::decode::{DecodeMode, DraftNet, DraftNetKind};
 use crate::model::{Model, Output, Runtime, Workspace};
 use crate::text::Tokenizer;
 use schedule::{Scheduler, StepPlan};
@@ -116,7 +116,8 @@ impl Engine {
         runtime: Runtime,
         config: EngineConfig,
     ) -> Result<Self, NoMemory> {
-        let kv = KvPool::new(model.spec(), config.kv_pages, config.pool())?;
+        let pool = KvConfig { drafter: model.draft_layers(), ..config.pool() };
+        let kv = KvPool::new(model.spec(), config.kv_pages, pool)?;
         let model = model.with_supported_layout(&runtime);
         Ok(Self {
             model,
@@ -260,8 +261,14 @@ impl Engine {
         if self.kv.state_shape().is_some() {
             request.check_causal()?;
         }
-        if request.mode.drafts_by_mtp() && self.model.mtp_cost().is_none() {
-            return Err(SubmitError::NoMtp);
+        let kind = |net: DraftNet| net.kind;
+        if let Some(wanted) = request.mode.draft_net().map(kind)
+            && self.model.draft_net().map(kind) != Some(wanted)
+        {
+            return Err(match wanted {
+                DraftNetKind::Mtp => SubmitError::NoMtp,
+                DraftNetKind::Blocks => SubmitError::NoDrafter,
+            });
         }
         request.check(vocab, context, config.max_batch_tokens, self.tokenizer.is_some())?;
         let id = SeqId(self.submitted);
@@ -289,8 +296,8 @@ impl Engine {
         self.scheduler.prompt_rows = rows.max(1);
     }
 
-    /// Runs one forward pass over all rows that are due. Before it, the block for multi-token prediction
-    /// drafts for the sequences that want it.
+    /// Runs one forward pass over all rows that are due. Before it, the net that drafts does so for the
+    /// sequences that want it.
     pub fn step(&mut self) -> Step {
         let Self { model, runtime, kv, workspace, scheduler, .. } = self;
         let mut budget = GRAMMAR_TIME;
@@ -305,11 +312,11 @@ impl Engine {
         if spans.is_empty() {
             return Step::Idle;
         }
-        let (logits, hidden) = match output {
+        let (logits, states) = match output {
             Output::Logits => model.forward_keeping(runtime, kv, &spans, &keeps, workspace),
             Output::Hidden => (model.compute(runtime, kv, &spans, workspace, output), &[][..]),
         };
-        scheduler.keep(&scheduled, hidden, model.spec().hidden_size);
+        scheduler.keep(&scheduled, states, model.state_width());
         scheduler.accept(&scheduled, logits, kv);
         scheduler.guide(&mut budget, kv);
         Step::Ran { prefill_rows, decode_rows }

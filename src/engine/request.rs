@@ -135,6 +135,9 @@ pub enum SubmitError {
         "the model has no block for multi-token prediction, or it was loaded without it: use another draft"
     )]
     NoMtp,
+    /// The model has no drafter.
+    #[error("the model was loaded without a drafter (`draft_model`): use another draft")]
+    NoDrafter,
     /// A block-diffusion parameter is invalid.
     #[error(transparent)]
     Diffusion(#[from] DiffusionError),
@@ -154,9 +157,10 @@ impl SubmitError {
             }
             Self::NoTokenizer => "no_tokenizer",
             Self::Sampling(error) => error.code(),
-            Self::NgramMatches { .. } | Self::LinearAttention(_) | Self::NoMtp => {
-                "bad_decoding_parameter"
-            }
+            Self::NgramMatches { .. }
+            | Self::LinearAttention(_)
+            | Self::NoMtp
+            | Self::NoDrafter => "bad_decoding_parameter",
             Self::Constraint(_) => "bad_grammar",
             Self::Diffusion(error) => error.code(),
         }

@@ -195,17 +195,17 @@ impl Scheduler {
         StepPlan { spans, keeps, scheduled, output, prefill_rows, decode_rows }
     }
 
-    /// Gives sequences that draft the hidden states of their rows, `[rows][hidden_size]`: those of all rows
-    /// of such sequences, and of the rows with logits of others.
-    pub fn keep(&mut self, scheduled: &[Scheduled], mut hidden: &[f32], size: usize) {
+    /// Gives sequences that a net drafts for the states of their rows, `[rows][width]`: those of all rows of
+    /// such sequences, and of the rows with logits of others.
+    pub fn keep(&mut self, scheduled: &[Scheduled], mut states: &[f32], width: usize) {
         for &Scheduled { index, logits, rows: (start, rows) } in scheduled {
             let pending = &mut self.running[index].sequence.pending_states;
             let count = if pending.is_some() { rows } else { logits };
-            let Some((own, rest)) = hidden.split_at_checked(count * size) else { return };
+            let Some((own, rest)) = states.split_at_checked(count * width) else { return };
             if let Some(pending) = pending {
-                pending.push(start, own, size);
+                pending.push(start, own, width);
             }
-            hidden = rest;
+            states = rest;
         }
     }
 

@@ -253,7 +253,7 @@ impl Loaded {
             tokenizer: self.tokenizer.as_deref(),
             vocab: self.model.spec().vocab_size,
             rows: MAX_BATCH_TOKENS,
-            mtp: self.model.mtp_cost(),
+            draft_net: self.model.draft_net(),
         }
     }
 

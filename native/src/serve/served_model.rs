@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use wrinklefree::cache::KvConfig;
+use wrinklefree::decode::DraftNet;
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec, Weights};
 use wrinklefree::model::Sparsity;
 use wrinklefree::settings::{ModelCapabilities, Reasoning, Sampling, Settings};
@@ -54,7 +55,7 @@ pub struct ServedModel {
     /// True for the long list of LongRoPE, false for the short one; `None` without LongRoPE.
     pub long_rope: Option<bool>,
     /// Cost of a token that its block for multi-token prediction drafts; `None` without one.
-    pub mtp: Option<f32>,
+    pub draft_net: Option<DraftNet>,
     /// Maximum number of positions per sequence.
     pub context: usize,
     /// Slots of running requests.
@@ -219,7 +220,7 @@ impl ServedModel {
             tokenizer: Some(&self.tokenizer),
             vocab: self.vocab,
             rows: MAX_BATCH_TOKENS,
-            mtp: self.mtp,
+            draft_net: self.draft_net,
         }
     }
 }

@@ -183,7 +183,8 @@ impl EngineBuilder {
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let size = ModelSize::of(model.weights());
-        let (layout, screened, mtp) = (model.layout(), model.is_screened(), model.mtp_cost());
+        let (layout, screened, draft_net) =
+            (model.layout(), model.is_screened(), model.draft_net());
         let memory = memory.map(|memory| memory.saturating_sub(size.bytes));
         let KvFit { context, pages, kv } = limits.kv_size(&spec, memory)?;
         log_limits(context, &spec, template.as_ref());
@@ -218,7 +219,7 @@ impl EngineBuilder {
             reasoning,
             vocab: spec.vocab_size,
             long_rope,
-            mtp,
+            draft_net,
             context,
             slots: Slots::new(sequences),
             kv,

@@ -133,7 +133,7 @@ fn rows(args: &ModesArgs, loaded: &Loaded) -> Vec<Settings> {
     let Some(dlm) = &loaded.dlm else {
         rows.push(lookup);
         let mtp = Settings { draft: Some(Draft::Mtp), ..said(Mode::Verify) };
-        rows.extend(loaded.model.mtp_cost().map(|_| mtp));
+        rows.extend(loaded.model.draft_net().map(|_| mtp));
         return rows;
     };
     if dlm.ar_path {

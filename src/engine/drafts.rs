@@ -61,6 +61,8 @@ impl PendingStates {
     /// Positions of a text of `length` tokens that the net can read now.
     fn readable(&self, length: usize, shape: StateShape) -> Range<usize> {
         let end = self.first + self.states.len() / shape.width + shape.lag;
+        // States after it are those of rejected drafts.
+        let length = length.saturating_sub(1 - shape.lag);
         self.read.min(length)..end.min(length).max(self.read.min(length))
     }
 
@@ -145,7 +147,7 @@ impl Scheduler {
         let pending = sequence.pending_states.as_ref()?;
         let (known, capacity) = (sequence.decoder.tokens().len(), pool.capacity(*kv));
         let unread = 1 - shape.lag;
-        let mut positions = pending.readable(known.min(capacity), shape);
+        let mut positions = pending.readable(known.min(capacity + unread), shape);
         let many = positions.len() >= MANY;
         positions.start = positions.start.max(pool.readable_from(*kv)).min(positions.end);
         let due = sequence.decoder.draft_due();
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!(pending, PendingStates { states: Vec::new(), first: 35, read: 35 });
         // A row and a draft of three, of which one is right.
         pending.push(35, &states(35..39), 2);
-        assert_eq!(pending.readable(37, AT), 35..37);
+        assert_eq!(pending.readable(38, AT), 35..37);
         assert_eq!(read_by(&pending, 35..37, AT), [35.0, 36.0]);
         pending.mark_read(37, AT);
         pending.push(37, &states(37..38), 2);

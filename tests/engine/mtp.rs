@@ -2,11 +2,9 @@
 //! instruction set, they are accepted where they are right, and without a request for them the block
 //! costs nothing.
 
-#[path = "../linear_attention/reference.rs"]
-mod reference;
-
 use crate::common::Noise;
 use crate::hybrid::Kind;
+use crate::reference;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PageSelection};
 use wrinklefree::decode::{DecodeMode, DraftNet, Drafter};
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step, SubmitError};

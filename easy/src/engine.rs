@@ -42,7 +42,7 @@ pub(crate) struct Served {
     pub dlm: Option<DlmConfig>,
     pub settings: Settings,
     pub vocab: usize,
-    /// Cost of a token that its block for multi-token prediction drafts; `None` without one.
+    /// The net that drafts from its hidden states, if it has one.
     pub draft_net: Option<DraftNet>,
     pub hidden: usize,
     /// True if the model has recurrent states, which the prefix cache keeps at few positions only.

@@ -2,6 +2,7 @@
 //! that it was trained for (DFlash, DSpark).
 
 use super::{LayerWeights, Linear, LoadError, LoadErrorKind as Kind, Spec};
+use crate::loader::WeightLoader;
 use crate::matrix::Matrix;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -150,6 +151,23 @@ impl DrafterWeights {
     /// Its matrices that are not linear layers: rows that are looked up.
     pub fn tables(&self) -> impl Iterator<Item = &Matrix> {
         self.embed.iter().chain(self.markov.iter().map(|markov| &markov.previous))
+    }
+
+    /// Brings all matrices to their final memory.
+    pub fn relocate(&mut self, loader: &mut WeightLoader<'_, '_>) {
+        let layers = self.layers.iter_mut().flat_map(LayerWeights::groups_mut).flatten();
+        let heads = [self.head.as_mut(), self.confidence.as_mut()].into_iter().flatten();
+        let snr = self.log_snr.iter_mut().flatten();
+        for linear in [&mut self.input].into_iter().chain(layers).chain(heads).chain(snr) {
+            linear.weight = linear.weight.relocate(loader);
+        }
+        if let Some(MarkovWeights { previous, next }) = &mut self.markov {
+            *previous = previous.relocate(loader);
+            next.weight = next.weight.relocate(loader);
+        }
+        if let Some(embed) = &mut self.embed {
+            *embed = embed.relocate(loader);
+        }
     }
 
     /// Bytes of all matrices.

@@ -60,6 +60,15 @@ impl Model {
         self.drafter.as_deref().map(|drafter| &drafter.config)
     }
 
+    /// Returns about how many bytes the drafter's buffers take after passes of the model of `rows` rows: the
+    /// hidden states that it reads, and those of its own passes.
+    pub fn draft_buffer_bytes(&self, rows: usize) -> usize {
+        let Some(drafter) = self.drafter.as_deref() else { return 0 };
+        // They are kept by the pass, by the sequence, and for the drafter's pass with its inputs.
+        let states = rows.saturating_mul(4 * self.state_width() * size_of::<f32>());
+        Workspace::bytes(&drafter.net.spec, drafter.config.block).saturating_add(states)
+    }
+
     /// Bytes of the drafter's weights.
     pub fn drafter_bytes(&self) -> usize {
         self.drafter.as_deref().map_or(0, |drafter| drafter.bytes)

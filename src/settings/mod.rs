@@ -235,6 +235,13 @@ impl Settings {
         mode && matches!(self.draft, None | Some(Draft::Mtp))
     }
 
+    /// Returns true if decoding with these settings may use a drafter in files of its own, if one is given.
+    #[must_use]
+    pub fn may_use_draft_model(&self) -> bool {
+        let mode = matches!(self.decode_mode, None | Some(Mode::Auto | Mode::Verify));
+        mode && matches!(self.draft, None | Some(Draft::Model))
+    }
+
     /// Returns these settings, with unset values taken from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {

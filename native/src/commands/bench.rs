@@ -232,7 +232,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let loader = &machine::all_cores()?;
     let loaded = match args.synthetic {
         Some(shape) => args.model.prepare(shape.loaded(), loader),
-        None => args.model.open(settings.may_use_mtp(), loader)?,
+        None => args.model.open(Some(settings), loader)?,
     };
     let mode = settings.mode(&loaded.capabilities())?;
     open::warn(&settings.warnings(&loaded.capabilities(), &mode));

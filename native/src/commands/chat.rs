@@ -73,7 +73,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(args.compute.threads())?;
-    let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
+    let loaded = args.model.open(Some(&args.decoding.settings()?), &runtime)?;
     let context = args::context(args.context, loaded.model.spec());
     let loaded = Loaded { model: args::allow(loaded.model, context), ..loaded };
     args::warn_beyond(context, loaded.model.spec());

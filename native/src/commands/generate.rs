@@ -128,7 +128,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let isa = runtime.kernels.isa().name();
-    let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
+    let loaded = args.model.open(Some(&args.decoding.settings()?), &runtime)?;
     let longest = args.context.unwrap_or(loaded.model.spec().context_length);
     args::warn_beyond(longest, loaded.model.spec());
     let (request, parser) = request(args, &loaded, (&prompt, &tools, documents), longest)?;

@@ -11,7 +11,7 @@ use crate::config::{
 };
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::{Loaded, OpenOptions, Synthetic};
+use crate::models::{DrafterOptions, Loaded, OpenOptions, Synthetic};
 use crate::serve::{
     self, Access, ApiKeys, Benchmark, EngineBuilder, EngineLimits, LoadModel, Models, NamedKey,
     RequestLimits, ServerConfig, Tls, Warmup, log,
@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use wrinklefree::format::GenerationDefaults;
+use wrinklefree::settings::Settings;
 
 /// Maximum size of the prompt cache on disk in bytes.
 const DEFAULT_CACHE_SIZE: u64 = 16 << 30;
@@ -66,7 +67,7 @@ pub struct Args {
     /// Random weights of this shape, with the tokenizer of the embedded model: for measuring speed
     /// without a download.
     #[arg(long, value_parser = args::synthetic(),
-        conflicts_with_all = ["model_path", "rope_scaling"])]
+        conflicts_with_all = ["model_path", "rope_scaling", "draft_model"])]
     synthetic: Option<Synthetic>,
     #[command(flatten)]
     keys: Keys,
@@ -139,10 +140,14 @@ fn server_config(
         return Err(usage("--cache-dir is for the prompt cache: it needs the radix cache"));
     }
     sampling.over(GenerationDefaults::default()).map_err(|error| usage(error.to_string()))?;
+    let drafter = model.drafter()?;
+    if drafter.is_some() && (models.is_some() || !layers.models.is_empty()) {
+        return Err(usage("--draft-model drafts for one model, but this server has several"));
+    }
     let (models, name) =
         served_models(&server, &model, (models, layers.models), synthetic.is_some())?;
     Ok(ServerConfig {
-        load: load_model(synthetic, settings.may_use_mtp()),
+        load: load_model(synthetic, &settings, drafter),
         models,
         manage_models: server.manage_models,
         builder: EngineBuilder {
@@ -216,11 +221,18 @@ fn check_host(host: Host, open: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the function that reads a model, or makes one of this shape. `mtp` is true if settings may use
-/// the block for multi-token prediction.
-fn load_model(synthetic: Option<Synthetic>, mtp: bool) -> LoadModel {
+/// Returns the function that reads a model, or makes one of this shape, with what these settings may draft
+/// with: the drafter, or the block for multi-token prediction.
+fn load_model(
+    synthetic: Option<Synthetic>,
+    settings: &Settings,
+    drafter: Option<DrafterOptions>,
+) -> LoadModel {
+    let mtp = settings.may_use_mtp() && drafter.is_none();
+    let drafter = drafter.filter(|_| settings.may_use_draft_model());
     Box::new(move |source, runtime, progress| {
-        let options = OpenOptions { mtp, ..source.open.clone() };
+        let drafter = drafter.clone();
+        let options = OpenOptions { mtp, drafter, ..source.open.clone() };
         let loaded = Loaded::open(&options, runtime, progress)?;
         Ok(match synthetic {
             None => loaded,

@@ -466,6 +466,8 @@ mod tests {
                 "weights",
                 "allow_control_tokens",
                 "stop_token",
+                "draft_model",
+                "draft_layout",
                 "chat_template",
                 "template_fixes",
                 "host",

@@ -85,7 +85,8 @@ impl EngineLimits {
     ///
     /// # Errors
     /// If they do not fit in memory.
-    fn kv_size(&self, spec: &Spec, memory: Option<u64>) -> Result<KvFit, NotEnoughMemory> {
+    fn kv_size(&self, model: &Model, memory: Option<u64>) -> Result<KvFit, NotEnoughMemory> {
+        let spec = model.spec();
         let default_context = spec.context_length;
         let size = KvSize {
             context: self.context,
@@ -95,7 +96,7 @@ impl EngineLimits {
             rows: self.rows,
             // Without a prefix cache, none is kept.
             state_memory: if self.radix_cache { self.state_memory } else { Some(0) },
-            kv: self.kv,
+            kv: KvConfig { drafter: model.draft_layers(), ..self.kv },
         };
         let fit = size.fitting(spec, memory)?;
         let KvFit { context, kv, .. } = fit;
@@ -183,16 +184,21 @@ impl EngineBuilder {
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let size = ModelSize::of(model.weights());
-        let (layout, screened, draft_net) =
-            (model.layout(), model.is_screened(), model.draft_net());
-        let memory = memory.map(|memory| memory.saturating_sub(size.bytes));
-        let KvFit { context, pages, kv } = limits.kv_size(&spec, memory)?;
+        let (layout, screened) = (model.layout(), model.is_screened());
+        let (draft_net, drafter_config) = (model.draft_net(), model.drafter().cloned());
+        let drafter = model.drafter_bytes() + model.draft_buffer_bytes(limits.rows);
+        let weights = size.bytes.saturating_add(drafter as u64);
+        let memory = memory.map(|memory| memory.saturating_sub(weights));
+        let KvFit { context, pages, kv } = limits.kv_size(&model, memory)?;
+        if let Some(drafter) = model.drafter() {
+            tracing::info!("drafter: {}", drafter.describe());
+        }
         log_limits(context, &spec, template.as_ref());
         let model = allow(model, context);
         let long_rope = model.has_long_rope();
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
         let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
-        let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + size.bytes;
+        let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + weights;
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = limits.config(context, pages, (row_cost, kv));
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
@@ -220,6 +226,7 @@ impl EngineBuilder {
             vocab: spec.vocab_size,
             long_rope,
             draft_net,
+            drafter: drafter_config,
             context,
             slots: Slots::new(sequences),
             kv,

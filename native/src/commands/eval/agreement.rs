@@ -12,7 +12,7 @@ use crate::models::Loaded;
 use clap::ValueEnum;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use wrinklefree::decode::{DecodeMode, SamplingParams};
+use wrinklefree::decode::{DecodeMode, DraftNetKind, SamplingParams};
 use wrinklefree::settings::{Commit, Draft, Mode, Selector, Settings, describe};
 
 /// Compare decode modes: speed, agreement, right answers
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();
-    let loaded = args.model.open(true, &runtime)?;
+    let loaded = args.model.open(Some(&Settings::default()), &runtime)?;
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
     let modes = args.modes.list(&said, &loaded, rows)?;
@@ -132,8 +132,13 @@ fn rows(args: &ModesArgs, loaded: &Loaded) -> Vec<Settings> {
     let mut rows = vec![said(Mode::Ar)];
     let Some(dlm) = &loaded.dlm else {
         rows.push(lookup);
-        let mtp = Settings { draft: Some(Draft::Mtp), ..said(Mode::Verify) };
-        rows.extend(loaded.model.draft_net().map(|_| mtp));
+        let net = |draft| Settings { draft: Some(draft), ..said(Mode::Verify) };
+        rows.extend(loaded.model.draft_net().map(|found| {
+            net(match found.kind {
+                DraftNetKind::Mtp => Draft::Mtp,
+                DraftNetKind::Blocks => Draft::Model,
+            })
+        }));
         return rows;
     };
     if dlm.ar_path {

@@ -56,6 +56,26 @@ pub struct DraftNet {
     pub confident: bool,
 }
 
+/// Number of drafts of a net and of their tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftCounts {
+    /// Number of drafts.
+    pub drafts: u64,
+    /// Number of drafted tokens.
+    pub drafted: u64,
+    /// Number of drafted tokens that were right.
+    pub accepted: u64,
+}
+
+impl DraftCounts {
+    /// Adds other drafts.
+    pub fn add(&mut self, other: Self) {
+        self.drafts += other.drafts;
+        self.drafted += other.drafted;
+        self.accepted += other.accepted;
+    }
+}
+
 impl DraftNet {
     /// A block for multi-token prediction of which a token costs so much, relative to a pass of the model
     /// over one row.

@@ -15,7 +15,7 @@ mod verify;
 pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub(crate) use draft::argmax;
-pub use draft::{DraftNet, DraftNetKind, Drafter};
+pub use draft::{DraftCounts, DraftNet, DraftNetKind, Drafter};
 pub use prompt::{Pooling, PromptDecoder};
 pub use sample::{
     Certainty, ClosingTokens, Constraint, Dry, History, Infill, MarkerTexts, Mirostat,
@@ -239,6 +239,11 @@ pub trait Decoder {
 
     /// Takes the draft that was due: any number of tokens up to [`draft_due`](Self::draft_due).
     fn take_draft(&mut self, _draft: &[u32]) {}
+
+    /// Returns the drafts of a net since the last call.
+    fn take_draft_counts(&mut self) -> DraftCounts {
+        DraftCounts::default()
+    }
 
     /// Goes on without the draft that was due, because none can be made now.
     fn skip_draft(&mut self) {}

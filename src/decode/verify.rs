@@ -6,7 +6,7 @@
 //! that of [`Autoregressive`], token for token, at any temperature. This needs a forward pass that gives
 //! a row the same bits whatever rows are next to it.
 
-use super::draft::Drafter;
+use super::draft::{DraftCounts, Drafter};
 use super::draft_length::DraftLength;
 use super::{Autoregressive, Decoder, HeldLogits, RowRequest, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
@@ -30,6 +30,8 @@ pub struct Verify {
     /// Rows after the last settled token, which the grammar has to judge first.
     held: Option<HeldLogits>,
     draft_length: DraftLength,
+    /// Drafts of a net that were verified.
+    counts: DraftCounts,
     /// Cost of one more row, relative to a pass of one row.
     row_cost: f32,
 }
@@ -44,7 +46,20 @@ impl Verify {
             DraftLength::new(drafter.passes() + 1, row_cost, drafter.costs(row_cost));
         let (input, rows, held, due) = (Vec::new(), Vec::new(), None, 0);
         let (drafting, settled) = (false, 0);
-        Self { ar, drafter, input, rows, due, drafting, settled, held, draft_length, row_cost }
+        let counts = DraftCounts::default();
+        Self {
+            ar,
+            drafter,
+            input,
+            rows,
+            due,
+            drafting,
+            settled,
+            held,
+            draft_length,
+            counts,
+            row_cost,
+        }
     }
 
     /// Prepares the next round; the last token is known and not in the cache.
@@ -88,7 +103,12 @@ impl Verify {
     /// Records how much of the draft was right, and prepares the next round.
     fn end_round(&mut self) {
         // The last settled token is not the draft's.
-        self.draft_length.record(self.input.len() - 1, self.settled - 1);
+        let (drafted, accepted) = (self.input.len() - 1, self.settled - 1);
+        self.draft_length.record(drafted, accepted);
+        if drafted > 0 && matches!(self.drafter, Drafter::Net { .. }) {
+            let (drafted, accepted) = (drafted as u64, accepted as u64);
+            self.counts.add(DraftCounts { drafts: 1, drafted, accepted });
+        }
         self.plan();
     }
 }
@@ -173,6 +193,10 @@ impl Decoder for Verify {
 
     fn skip_draft(&mut self) {
         self.due = 0;
+    }
+
+    fn take_draft_counts(&mut self) -> DraftCounts {
+        std::mem::take(&mut self.counts)
     }
 
     fn prefilling(&self) -> bool {

@@ -19,7 +19,7 @@ pub use request::{EngineStats, Event, EventKind, MessageEnds, Request, SeqId, St
 use crate::cache::{
     KvConfig, KvPool, Namespace, NoMemory, PAGE, SaltHash, SavedError, SavedPrefix, StateLimits,
 };
-use crate::decode::{DecodeMode, DraftNet, DraftNetKind};
+use crate::decode::{DecodeMode, DraftCounts, DraftNet, DraftNetKind};
 use crate::model::{Model, Output, Runtime, Workspace};
 use crate::text::Tokenizer;
 use schedule::{Scheduler, StepPlan};
@@ -30,6 +30,9 @@ use std::time::Duration;
 
 /// Time of a step for grammars. The last one that begins in time may take longer.
 const GRAMMAR_TIME: Duration = Duration::from_millis(20);
+
+/// Number of drafts from which a drafter is judged.
+const JUDGED_DRAFTS: u64 = 64;
 
 /// Limits and sizes of an engine.
 ///
@@ -103,6 +106,8 @@ pub struct Engine {
     scheduler: Scheduler,
     /// Number of requests submitted so far.
     submitted: u64,
+    /// True after the report of [`weak_drafter`](Self::weak_drafter).
+    weakness_reported: bool,
 }
 
 impl Engine {
@@ -127,6 +132,7 @@ impl Engine {
             workspace: Workspace::default(),
             scheduler: Scheduler::new(config),
             submitted: 0,
+            weakness_reported: false,
         })
     }
 
@@ -320,6 +326,22 @@ impl Engine {
         scheduler.accept(&scheduled, logits, kv);
         scheduler.guide(&mut budget, kv);
         Step::Ran { prefill_rows, decode_rows }
+    }
+
+    /// Returns, once, that the drafter's tokens are nearly always wrong, with how it was read. Then it belongs
+    /// to another model, chat template or layout, or its files were read in a way that it was not trained for.
+    pub fn weak_drafter(&mut self) -> Option<String> {
+        let config = self.model.drafter()?;
+        let DraftCounts { drafts, drafted, accepted } = self.stats().drafts;
+        if self.weakness_reported || drafts < JUDGED_DRAFTS || accepted * 5 >= drafts {
+            return None;
+        }
+        self.weakness_reported = true;
+        Some(format!(
+            "{accepted} of {drafted} tokens that the drafter drafted were right, in {drafts} drafts: it may \
+             belong to another model, chat template or layout. It was read so: {}",
+            config.describe()
+        ))
     }
 
     /// Returns the next event, oldest first.

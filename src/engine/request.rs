@@ -1,7 +1,7 @@
 //! Requests to the engine, and the events that it reports.
 
 use crate::decode::{
-    DecodeMode, DiffusionError, Drafter, FinishReason, Next, Sampled, SamplingError,
+    DecodeMode, DiffusionError, DraftCounts, Drafter, FinishReason, Next, Sampled, SamplingError,
     SamplingParams, Slot,
 };
 use crate::text::StopScope;
@@ -302,6 +302,8 @@ pub struct EngineStats {
     pub dropped_snapshots: u64,
     /// Bytes of recurrent states in use: of running sequences, and of the prefix cache.
     pub state_bytes: usize,
+    /// Drafts so far by a net that reads hidden states.
+    pub drafts: DraftCounts,
 }
 
 /// The result of a step.

@@ -16,6 +16,7 @@ use super::{EngineConfig, EngineStats, Event, FinishReason, SeqId, sharing};
 use crate::batch_types::Logits;
 use crate::cache::StatePlace::{AnswerEnd, OnTheWay};
 use crate::cache::{KvPool, KvSeq, PAGE};
+use crate::decode::DraftCounts;
 use crate::model::{Output, Span};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -33,6 +34,8 @@ pub(super) struct Scheduler {
     events: VecDeque<Event>,
     /// Number of preemptions so far.
     preempted: u64,
+    /// Drafts so far by a net that reads hidden states.
+    drafts: DraftCounts,
     /// Maximum number of rows of prompts in a pass next to sequences that decode.
     pub prompt_rows: usize,
 }
@@ -73,8 +76,8 @@ impl Scheduler {
     pub fn new(config: EngineConfig) -> Self {
         let (running, parked) = (Vec::new(), Vec::new());
         let (waiting, events) = (VecDeque::new(), VecDeque::new());
-        let (preempted, prompt_rows) = (0, usize::MAX);
-        Self { config, running, waiting, parked, events, preempted, prompt_rows }
+        let (preempted, prompt_rows, drafts) = (0, usize::MAX, DraftCounts::default());
+        Self { config, running, waiting, parked, events, preempted, drafts, prompt_rows }
     }
 
     pub fn config(&self) -> &EngineConfig {
@@ -93,6 +96,7 @@ impl Scheduler {
             snapshots: kv.snapshots(),
             snapshot_limit: kv.snapshot_limit(),
             dropped_snapshots: kv.dropped_snapshots(),
+            drafts: self.drafts,
             state_bytes: kv.state_shape().map_or(0, |shape| {
                 self.running.len() * shape.bytes() + kv.snapshots() * shape.snapshot_bytes()
             }),
@@ -217,6 +221,7 @@ impl Scheduler {
             let (own, rest) = logits.split(count);
             sequence.decoder.share_pass(scheduled.len());
             let committed = sequence.accept(own, &mut self.events);
+            self.drafts.add(sequence.decoder.take_draft_counts());
             commit(pool, *kv, sequence, committed);
             logits = rest;
         }

@@ -53,8 +53,8 @@ pub enum DraftLayout {
 }
 
 impl DraftLayout {
-    /// The layouts and their names.
-    pub const ALL: [(Self, &'static str); 2] = [(Self::DFlash, "dflash"), (Self::DSpark, "dspark")];
+    /// The layouts.
+    pub const ALL: [Self; 2] = [Self::DFlash, Self::DSpark];
 
     /// Name of the layout.
     #[must_use]

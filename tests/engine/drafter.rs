@@ -374,3 +374,38 @@ fn a_drafter_must_fit_its_model() {
     let mut engine = Engine::new(with, None, rt(), crowded(64)).unwrap();
     assert_eq!(engine.submit(request(DraftNet::mtp(0.1))).unwrap_err(), SubmitError::NoMtp);
 }
+
+#[test]
+fn drafts_are_counted_and_a_drafter_that_is_always_wrong_is_reported_once() {
+    let (spec, weights) = target(false);
+    for right in [false, true] {
+        let mut drafter = follows(&spec, |token| (token + 1) % 131);
+        if right {
+            // The model's own head says what the newest token's state is followed by.
+            drafter = random(&spec, &[3], DFlash, false, 1);
+        }
+        let (model, net) = with(&spec, &weights, &drafter);
+        let mut engine =
+            Engine::new(model, None, runtime(Kernels::best(), 1), crowded(64)).unwrap();
+        let request = Request {
+            tokens: tokens(9, 131, 1),
+            max_tokens: 100,
+            mode: by(net, 0.0),
+            ..Request::default()
+        };
+        engine.submit(request).unwrap();
+        let mut reports = Vec::new();
+        while engine.step() != Step::Idle {
+            reports.extend(engine.weak_drafter());
+        }
+        let drafts = engine.stats().drafts;
+        assert!(drafts.drafts > 40 && drafts.drafted > drafts.drafts, "{drafts:?}");
+        if drafts.accepted * 5 < drafts.drafts {
+            assert_eq!(reports.len(), 1, "{drafts:?}");
+            let words = ["layout", "after layers", "another model"];
+            assert!(words.iter().all(|word| reports[0].contains(word)), "{reports:?}");
+        } else {
+            assert!(reports.is_empty() && right, "{reports:?}");
+        }
+    }
+}

@@ -93,19 +93,6 @@ pub struct ModelArgs {
     /// and at those of known names (<|eot_id|>, <|im_end|>, <end_of_turn> and others).
     #[arg(long, value_name = "TOKEN|ID")]
     pub stop_token: Vec<String>,
-    /// Drafter for this model: file, folder or id
-    ///
-    /// A small model (DFlash, DSpark) that was trained to draft for this one: a GGUF file, a directory, or a
-    /// hub id. `--draft model`, the default with it, drafts with it; the text stays that of the model.
-    #[arg(long, value_name = "PATH|ID")]
-    pub draft_model: Option<OsString>,
-    /// Layout of its blocks [default: its files']
-    ///
-    /// Tokens that the rows of a block predict: those at their own positions (dflash), or those after them,
-    /// from the newest token on (dspark). Few files state it. Without a statement, a Markov head tells
-    /// dspark.
-    #[arg(long, value_name = "LAYOUT", value_parser = draft_layout())]
-    pub draft_layout: Option<DraftLayout>,
     /// Chat template: a name, a file, or Jinja
     ///
     /// Replaces the chat template of the model's files. Known names: bitnet, chatml, gemma, hunyuan,
@@ -121,18 +108,6 @@ pub struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// The drafter that they name, if they name one.
-    ///
-    /// # Errors
-    /// If there is a layout without a drafter.
-    pub fn drafter(&self) -> anyhow::Result<Option<DrafterOptions>> {
-        let layout = self.draft_layout;
-        if layout.is_some() && self.draft_model.is_none() {
-            return Err(usage("--draft-layout is the layout of --draft-model: name the drafter"));
-        }
-        Ok(self.draft_model.clone().map(|model| DrafterOptions { model, layout }))
-    }
-
     /// Returns these options without the command line and without the drafter. `mtp` asks for the block for
     /// multi-token prediction.
     pub fn options(&self, mtp: bool) -> OpenOptions {
@@ -152,6 +127,38 @@ impl ModelArgs {
             chat_template: self.chat_template.clone(),
             template_fixes: self.template_fixes,
         }
+    }
+}
+
+/// Options that name a drafter.
+#[derive(Args, Debug)]
+pub struct DrafterArgs {
+    /// Drafter for this model: file, folder or id
+    ///
+    /// A small model (DFlash, DSpark) that was trained to draft for this one: a GGUF file, a directory, or a
+    /// hub id. `--draft model`, the default with it, drafts with it; the text stays that of the model.
+    #[arg(long, value_name = "PATH|ID")]
+    pub draft_model: Option<OsString>,
+    /// Layout of its blocks [default: its files']
+    ///
+    /// Tokens that the rows of a block predict: those at their own positions (dflash), or those after them,
+    /// from the newest token on (dspark). Few files state it. Without a statement, a Markov head tells
+    /// dspark.
+    #[arg(long, value_name = "LAYOUT", value_parser = one_of(&DraftLayout::ALL, DraftLayout::name))]
+    pub draft_layout: Option<DraftLayout>,
+}
+
+impl DrafterArgs {
+    /// The drafter that they name, if they name one.
+    ///
+    /// # Errors
+    /// If there is a layout without a drafter.
+    pub fn options(&self) -> anyhow::Result<Option<DrafterOptions>> {
+        let layout = self.draft_layout;
+        if layout.is_some() && self.draft_model.is_none() {
+            return Err(usage("--draft-layout is the layout of --draft-model: name the drafter"));
+        }
+        Ok(self.draft_model.clone().map(|model| DrafterOptions { model, layout }))
     }
 }
 
@@ -231,14 +238,6 @@ impl KvArgs {
             ..KvConfig::default()
         }
     }
-}
-
-/// Parses the layout of a drafter.
-pub fn draft_layout() -> impl TypedValueParser<Value = DraftLayout> {
-    PossibleValuesParser::new(DraftLayout::ALL.map(|(_, name)| name)).map(|name| {
-        let layout = DraftLayout::ALL.into_iter().find(|(_, known)| *known == name);
-        layout.expect("clap lets only these names pass").0
-    })
 }
 
 /// Parses one of `values` by its name.

@@ -1,6 +1,6 @@
 //! Opening models from the command line: with progress on the terminal, and warnings printed.
 
-use super::args::ModelArgs;
+use super::args::{DrafterArgs, ModelArgs};
 use super::out;
 use super::progress::Progress;
 use super::suggest::opening;
@@ -44,12 +44,17 @@ pub fn checkpoint(
 
 impl ModelArgs {
     /// Opens the model that these options name, with its text parts, and with what may draft for it with
-    /// these settings: the drafter, or its block for multi-token prediction. Without settings nothing drafts.
+    /// these settings: the drafter that is named, or its block for multi-token prediction.
     ///
     /// # Errors
     /// As [`Loaded::open`].
-    pub fn open(&self, settings: Option<&Settings>, runtime: &Runtime) -> anyhow::Result<Loaded> {
-        let drafter = self.drafter()?;
+    pub fn open(
+        &self,
+        drafting: Option<(&Settings, &DrafterArgs)>,
+        runtime: &Runtime,
+    ) -> anyhow::Result<Loaded> {
+        let drafter = drafting.map(|(_, drafter)| drafter.options()).transpose()?.flatten();
+        let settings = drafting.map(|(settings, _)| settings);
         let options = OpenOptions {
             drafter: drafter
                 .clone()

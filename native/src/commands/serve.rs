@@ -103,6 +103,7 @@ fn server_config(
 ) -> anyhow::Result<ServerConfig> {
     let Keys {
         model,
+        drafter,
         models,
         host,
         port,
@@ -140,7 +141,7 @@ fn server_config(
         return Err(usage("--cache-dir is for the prompt cache: it needs the radix cache"));
     }
     sampling.over(GenerationDefaults::default()).map_err(|error| usage(error.to_string()))?;
-    let drafter = model.drafter()?;
+    let drafter = drafter.options()?;
     if drafter.is_some() && (models.is_some() || !layers.models.is_empty()) {
         return Err(usage("--draft-model drafts for one model, but this server has several"));
     }

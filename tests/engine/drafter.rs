@@ -214,8 +214,10 @@ fn requests(vocab: usize, mode: &DecodeMode) -> Vec<Request> {
         let sampling = SamplingParams { temperature, seed: i as u64, ..SamplingParams::default() };
         Request {
             tokens: [&common[from..], &own[..]].concat(),
-            max_tokens: 60 + i,
-            eos: vec![5],
+            // One text fills its context, and loses its older part.
+            max_tokens: if i == 1 { 300 } else { 60 + i },
+            context_shift: (i == 1).then_some(4),
+            eos: if i == 1 { Vec::new() } else { vec![5] },
             sampling,
             mode: mode.clone(),
             ..Request::default()

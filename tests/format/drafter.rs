@@ -1,10 +1,13 @@
 //! Files of drafters: what each form states, and what is refused with which words.
 
 use crate::fixtures::drafter::{BLOCK, Sizes, gguf, hf};
-use crate::fixtures::{Gguf, GgufTensor, Hf, Rng, file, meta_bool, meta_f32, meta_ints, meta_u32};
+use crate::fixtures::{
+    Gguf, GgufTensor, HIDDEN, Hf, Rng, VOCAB, file, meta_bool, meta_f32, meta_ints, meta_u32,
+};
 use serde_json::{Value, json};
 use wrinklefree::format::{DraftLayout, DrafterCheckpoint, File, LoadError, load, load_drafter};
 use wrinklefree::loader::WeightLoader;
+use wrinklefree::model::Model;
 
 const SIZES: Sizes = Sizes { vocab: 24, hidden: 32 };
 const TAPS: [usize; 3] = [0, 2, 3];
@@ -165,4 +168,28 @@ fn a_cut_file_is_an_error() {
     for at in (0..bytes.len()).step_by(97) {
         assert!(read(vec![file("drafter.gguf", &bytes[..at])]).is_err(), "{at}");
     }
+}
+
+/// Whatever a header says, the answer is an error or a drafter that fits its model or does not.
+#[test]
+fn damaged_headers_are_errors() {
+    let sizes = Sizes { vocab: VOCAB, hidden: HIDDEN };
+    let whole = gguf("dflash", sizes, &TAPS, true);
+    let (head, data) = whole.parts();
+    let mut rng = Rng(77);
+    let mut read_ones = 0;
+    for _ in 0..3000 {
+        let mut bytes = head.clone();
+        for _ in 0..=rng.below(2) {
+            let at = rng.below(bytes.len());
+            bytes[at] = rng.next() as u8;
+        }
+        bytes.extend_from_slice(&data);
+        if let Ok(drafter) = read(vec![file("drafter.gguf", bytes)]) {
+            let model = Gguf::qwen35().load().unwrap();
+            let model = Model::new(model.spec, model.weights).unwrap();
+            read_ones += usize::from(model.with_drafter(drafter).is_ok());
+        }
+    }
+    assert!(read_ones > 10, "{read_ones}");
 }

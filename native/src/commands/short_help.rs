@@ -10,7 +10,7 @@ const COLUMNS: usize = 80;
 const AROUND: usize = 8;
 
 /// Flags that few users need: `-h` only counts them.
-const RARE: [&str; 27] = [
+const RARE: [&str; 28] = [
     "activation_sparsity",
     "allow_control_tokens",
     "block_attention",
@@ -34,6 +34,7 @@ const RARE: [&str; 27] = [
     "row_cost",
     "selector",
     "slots_per_pass",
+    "small_block_size",
     "stop_token",
     "sub_block_cache",
     "suffix",

@@ -31,7 +31,7 @@ pub(super) struct Drafter {
     hidden_norm: Vec<f32>,
     markov: Option<MarkovWeights>,
     confidence: Option<Confidence>,
-    /// What is added to the embedding of the newest token, and to that of MASK tokens.
+    /// Vectors that are added to the embedding of the newest token, and to that of MASK tokens.
     conditioning: Option<[Vec<f32>; 2]>,
     bytes: usize,
 }
@@ -435,8 +435,8 @@ fn check_fit(
     Ok(())
 }
 
-/// What the conditioning adds to the embeddings of the newest token and of MASK tokens: the newest token
-/// has no noise, the others have nothing else.
+/// Computes the vectors that the conditioning adds to the embeddings of the newest token and of MASK tokens:
+/// the newest token has no noise, the others have nothing else.
 fn conditioning(spec: &Spec, [first, second]: &[Linear; 2]) -> Result<[Vec<f32>; 2], ModelError> {
     let width = first.weight.rows();
     check::linear("drafter log-SNR input", first, width, SNR_FEATURES)?;

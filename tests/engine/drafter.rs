@@ -32,7 +32,7 @@ fn runtime(kernels: Kernels, threads: usize) -> Runtime {
     Runtime { kernels, thread_pool: ThreadPool::new(threads).unwrap() }
 }
 
-/// What the model drafts after the first `n` + 1 tokens of a text, for several n.
+/// Drafts of the model after the first `n` + 1 tokens of a text, for several n.
 fn drafted(
     rt: &Runtime,
     pair: &Pair<'_>,

@@ -3,7 +3,7 @@
 mod models;
 
 use super::Cli;
-use crate::cli::args::{self, KvArgs, ModelArgs};
+use crate::cli::args::{self, DrafterArgs, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{malloc, open, out};
 use crate::config::{
@@ -134,17 +134,9 @@ fn server_config(
     // Wrong kernels and settings are said before anything listens.
     machine::kernels()?;
     settings.check()?;
-    if server.cache_size.is_some() && server.cache_dir.is_none() {
-        return Err(usage("--cache-size is the size of --cache-dir FOLDER: name the folder"));
-    }
-    if server.cache_dir.is_some() && !scheduler.enable_radix_cache {
-        return Err(usage("--cache-dir is for the prompt cache: it needs the radix cache"));
-    }
+    check_cache(&server, &scheduler)?;
     sampling.over(GenerationDefaults::default()).map_err(|error| usage(error.to_string()))?;
-    let drafter = drafter.options()?;
-    if drafter.is_some() && (models.is_some() || !layers.models.is_empty()) {
-        return Err(usage("--draft-model drafts for one model, but this server has several"));
-    }
+    let drafter = only_drafter(&drafter, models.is_some() || !layers.models.is_empty())?;
     let (models, name) =
         served_models(&server, &model, (models, layers.models), synthetic.is_some())?;
     Ok(ServerConfig {
@@ -180,6 +172,26 @@ fn server_config(
         },
         drain: Duration::from_secs(server.drain),
     })
+}
+
+/// Refuses options about the prompt cache on disk that need others.
+fn check_cache(server: &ServerArgs, scheduler: &SchedulerArgs) -> anyhow::Result<()> {
+    if server.cache_size.is_some() && server.cache_dir.is_none() {
+        return Err(usage("--cache-size is the size of --cache-dir FOLDER: name the folder"));
+    }
+    if server.cache_dir.is_some() && !scheduler.enable_radix_cache {
+        return Err(usage("--cache-dir is for the prompt cache: it needs the radix cache"));
+    }
+    Ok(())
+}
+
+/// Returns the drafter of the only model; refuses one where there are `several` models.
+fn only_drafter(drafter: &DrafterArgs, several: bool) -> anyhow::Result<Option<DrafterOptions>> {
+    let drafter = drafter.options()?;
+    if drafter.is_some() && several {
+        return Err(usage("--draft-model drafts for one model, but this server has several"));
+    }
+    Ok(drafter)
 }
 
 /// Returns the models of a folder and a list, or the only one, and its name.

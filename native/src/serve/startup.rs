@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 use wrinklefree::cache::{KvConfig, PAGE, StateShape};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::{Engine, EngineConfig};
-use wrinklefree::format::{GenerationDefaults, Spec};
+use wrinklefree::format::GenerationDefaults;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::{Reasoning, Settings};
 use wrinklefree::text::{Tokenizer, describe_end_tokens};
@@ -186,14 +186,10 @@ impl EngineBuilder {
         let size = ModelSize::of(model.weights());
         let (layout, screened) = (model.layout(), model.is_screened());
         let (draft_net, drafter_config) = (model.draft_net(), model.drafter().cloned());
-        let drafter = model.drafter_bytes() + model.draft_buffer_bytes(limits.rows);
-        let weights = size.bytes.saturating_add(drafter as u64);
+        let weights = size.bytes.saturating_add(drafter_bytes(&model, limits.rows));
         let memory = memory.map(|memory| memory.saturating_sub(weights));
         let KvFit { context, pages, kv } = limits.kv_size(&model, memory)?;
-        if let Some(drafter) = model.drafter() {
-            tracing::info!("drafter: {}", drafter.describe());
-        }
-        log_limits(context, &spec, template.as_ref());
+        log_limits(context, &model, template.as_ref());
         let model = allow(model, context);
         let long_rope = model.has_long_rope();
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
@@ -202,8 +198,7 @@ impl EngineBuilder {
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = limits.config(context, pages, (row_cost, kv));
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
-        let cancelled = || server.draining.load(Ordering::Relaxed);
-        warmup.run(&mut engine, &tokenizer, &mode, cancelled)?;
+        warmup.run(&mut engine, &tokenizer, &mode, || server.draining.load(Ordering::Relaxed))?;
         let context = engine.context();
         let limit = sequences.saturating_add(waiting);
         let pacer = PromptPacer::new(limits.token_time, limits.rows);
@@ -282,8 +277,17 @@ fn allow(model: Model, context: usize) -> Model {
     model
 }
 
+/// Bytes of the drafter's weights, and of its buffers after passes of `rows` rows; 0 without one.
+fn drafter_bytes(model: &Model, rows: usize) -> u64 {
+    (model.drafter_bytes() + model.draft_buffer_bytes(rows)) as u64
+}
+
 /// Logs what a context and a chat template do not do as some may expect.
-fn log_limits(context: usize, spec: &Spec, template: Option<&wrinklefree::text::ChatTemplate>) {
+fn log_limits(context: usize, model: &Model, template: Option<&wrinklefree::text::ChatTemplate>) {
+    let spec = model.spec();
+    if let Some(drafter) = model.drafter() {
+        tracing::info!("drafter: {}", drafter.describe());
+    }
     if let Some(warning) = beyond_trained(context, spec) {
         tracing::warn!("{warning}");
     }

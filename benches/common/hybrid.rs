@@ -83,6 +83,11 @@ pub fn exact(rows: usize, cols: usize, noise: &mut Noise) -> Linear {
     Linear::new(Matrix::Float(matrix), None)
 }
 
+/// Weights of a random norm.
+pub fn norm(len: usize, noise: &mut Noise) -> Vec<f32> {
+    (0..len).map(|_| 1.0 + noise.float() / 2.0).collect()
+}
+
 fn grouped(rows: usize, cols: usize, noise: &mut Noise) -> Linear {
     let size = 1.5 / (cols as f32).sqrt();
     let scales = GroupScales::from_rows(rows, cols, 32, |_, s| {
@@ -125,7 +130,7 @@ impl Maker {
     }
 
     fn norm(&mut self, len: usize) -> Vec<f32> {
-        (0..len).map(|_| 1.0 + self.noise.float() / 2.0).collect()
+        norm(len, &mut self.noise)
     }
 
     fn layer(&mut self, spec: &Spec, mixer: MixerKind) -> LayerWeights {

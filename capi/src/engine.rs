@@ -34,8 +34,10 @@ pub(crate) fn required<T>(name: &str, value: Option<T>) -> Result<T, Failure> {
 ///
 /// `model` is a file, a directory, or a hub id if the library was built with the feature `hub`; NULL
 /// opens the model inside the library. `options` is a JSON object or NULL: {"threads": 4, "context":
-/// 2048, "max_sequences": 4, "pinned": false}. By default there is a thread for each core, the context
-/// is the trained one (at most 4096), and 4 sequences run at a time.
+/// 2048, "max_sequences": 4, "pinned": false, "draft_model": null, "draft_layout": null}. By default there
+/// is a thread for each core, the context is the trained one (at most 4096), and 4 sequences run at a
+/// time. "draft_model" names a drafter of the model, as `model` does a model: it drafts tokens, and the
+/// text stays the same. "draft_layout" is "dflash" or "dspark", instead of what the drafter's files state.
 ///
 /// # Safety
 /// `model` and `options` are NULL or NUL-terminated strings.

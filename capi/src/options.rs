@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::num::NonZeroUsize;
 use wrinklefree_easy::fields::{read_object, shown};
+use wrinklefree_easy::wrinklefree::format::DraftLayout;
 use wrinklefree_easy::{EngineBuilder, Message};
 
 /// Options of `wf_open`.
@@ -16,6 +17,8 @@ pub struct OpenFields {
     pinned: bool,
     context: Option<NonZeroUsize>,
     max_sequences: Option<NonZeroUsize>,
+    draft_model: Option<String>,
+    draft_layout: Option<DraftLayout>,
 }
 
 impl OpenFields {
@@ -29,6 +32,12 @@ impl OpenFields {
         }
         if let Some(sequences) = self.max_sequences {
             builder = builder.max_sequences(sequences.get());
+        }
+        if let Some(drafter) = self.draft_model {
+            builder = builder.draft_model(drafter);
+        }
+        if let Some(layout) = self.draft_layout {
+            builder = builder.draft_layout(layout);
         }
         builder
     }

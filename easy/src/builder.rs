@@ -5,7 +5,7 @@ use crate::engine::{Engine, Served, Shared};
 use crate::machine::{self, Threads, cores};
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::fit::{KvFit, KvSize};
-use crate::models::{Loaded, NoTokenizer, OpenOptions, rope_scaling, row_cost};
+use crate::models::{DrafterOptions, Loaded, NoTokenizer, OpenOptions, rope_scaling, row_cost};
 use crate::worker::Worker;
 use std::ffi::OsString;
 #[cfg(feature = "grammar")]
@@ -14,7 +14,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use wrinklefree::cache::{KvConfig, KvType};
 use wrinklefree::engine::{Engine as CoreEngine, EngineConfig};
-use wrinklefree::format::Spec;
+use wrinklefree::format::DraftLayout;
+use wrinklefree::model::Model;
 use wrinklefree::settings::{Mode, Settings};
 
 /// Default number of positions in a sequence, if the model was trained for as many.
@@ -120,6 +121,25 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets a drafter for this model (DFlash, DSpark): a GGUF file, a directory, or a hub id (feature `hub`).
+    /// It drafts for requests that do not set another `draft` or mode; their text does not change.
+    #[must_use]
+    pub fn draft_model(mut self, model: impl Into<OsString>) -> Self {
+        let layout = self.open.drafter.and_then(|drafter| drafter.layout);
+        self.open.drafter = Some(DrafterOptions { model: model.into(), layout });
+        self
+    }
+
+    /// Sets the layout of the drafter's blocks, instead of what its files state or let conclude. Call it
+    /// after [`draft_model`](Self::draft_model).
+    #[must_use]
+    pub fn draft_layout(mut self, layout: DraftLayout) -> Self {
+        if let Some(drafter) = &mut self.open.drafter {
+            drafter.layout = Some(layout);
+        }
+        self
+    }
+
     /// Sets how weights and logits are used; the model itself stays.
     #[must_use]
     pub fn open_options(mut self, options: OpenOptions) -> Self {
@@ -154,7 +174,12 @@ impl EngineBuilder {
     fn open(&self) -> Result<(CoreEngine, Served), Error> {
         let runtime = machine::runtime(self.threads);
         let runtime = runtime.map_err(|error| Error::Threads(format!("{error:#}")))?;
-        let open = OpenOptions { mtp: self.settings.may_use_mtp(), ..self.open.clone() };
+        let drafter = self.open.drafter.clone();
+        let open = OpenOptions {
+            mtp: self.settings.may_use_mtp() && drafter.is_none(),
+            drafter: drafter.filter(|_| self.settings.may_use_draft_model()),
+            ..self.open.clone()
+        };
         let loaded = Loaded::open(&open, &runtime, &mut ()).map_err(|error| Error::Open {
             model: self
                 .open
@@ -169,7 +194,7 @@ impl EngineBuilder {
         warnings.splice(0..0, more);
         let tokenizer = tokenizer.ok_or_else(|| NoTokenizer { model: name.clone() })?;
         let KvFit { context: max_context, pages: kv_pages, kv } =
-            self.kv_size(model.spec()).fitting(model.spec(), None)?;
+            self.kv_size(&model).fitting(model.spec(), None)?;
         let (model, rope) = rope_scaling::allow(model, max_context);
         let row_cost = row_cost::measure(&model, &runtime, kv);
         let config = EngineConfig {
@@ -181,7 +206,7 @@ impl EngineBuilder {
             prefix_cache: true,
             kv,
         };
-        let mtp = model.mtp_cost();
+        let draft_net = model.draft_net();
         let (vocab, hidden) = (model.spec().vocab_size, model.spec().hidden_size);
         let recurrent = model.spec().linear_attention.is_some();
         warnings.extend(rope.into_iter().chain(rope_scaling::beyond(max_context, model.spec())));
@@ -193,7 +218,7 @@ impl EngineBuilder {
             defaults,
             dlm,
             settings: self.settings.clone(),
-            mtp,
+            draft_net,
             vocab,
             hidden,
             recurrent,
@@ -205,7 +230,8 @@ impl EngineBuilder {
         Ok((engine, served))
     }
 
-    fn kv_size(&self, spec: &Spec) -> KvSize {
+    fn kv_size(&self, model: &Model) -> KvSize {
+        let spec = model.spec();
         KvSize {
             context: self.context,
             default_context: CONTEXT.min(spec.context_length),
@@ -213,7 +239,7 @@ impl EngineBuilder {
             tokens: None,
             rows: MAX_BATCH_TOKENS,
             state_memory: None,
-            kv: self.kv,
+            kv: KvConfig { drafter: model.draft_layers(), ..self.kv },
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use wrinklefree::chat::tools::CallFormat;
 use wrinklefree::chat::{ChatModel, ChatPrompt, Conversation, OutputParser, OutputPieces};
-use wrinklefree::decode::{Constraint, DecodeMode, Pooling};
+use wrinklefree::decode::{Constraint, DecodeMode, DraftNet, Pooling};
 use wrinklefree::engine::{EngineStats, EventKind, FinishReason, Request};
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
 use wrinklefree::settings::{Hole, ModelCapabilities, Reasoning, Settings};
@@ -42,8 +42,8 @@ pub(crate) struct Served {
     pub dlm: Option<DlmConfig>,
     pub settings: Settings,
     pub vocab: usize,
-    /// Cost of a token that its block for multi-token prediction drafts; `None` without one.
-    pub mtp: Option<f32>,
+    /// The net that drafts from its hidden states, if it has one.
+    pub draft_net: Option<DraftNet>,
     pub hidden: usize,
     /// True if the model has recurrent states, which the prefix cache keeps at few positions only.
     pub recurrent: bool,
@@ -167,7 +167,7 @@ impl Engine {
         hole: Option<Hole>,
         options: &GenerateOptions,
     ) -> Result<Stream, Error> {
-        let Served { name, tokenizer, defaults, dlm, settings, vocab, mtp, .. } =
+        let Served { name, tokenizer, defaults, dlm, settings, vocab, draft_net, .. } =
             &self.shared.served;
         let capabilities = ModelCapabilities {
             name,
@@ -175,7 +175,7 @@ impl Engine {
             tokenizer: Some(tokenizer),
             vocab: *vocab,
             rows: MAX_BATCH_TOKENS,
-            mtp: *mtp,
+            draft_net: *draft_net,
         };
         let form = self.constraint(options, prompt.format)?;
         let constraint = prompt.reasoning.constrain(tokenizer, &defaults.eos, form)?;

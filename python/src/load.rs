@@ -10,15 +10,16 @@ use std::ffi::CString;
 use std::path::PathBuf;
 use wrinklefree_easy::fields::FieldKind;
 use wrinklefree_easy::models::{ActivationBits, LayoutChoice, Logits, OpenOptions};
+use wrinklefree_easy::wrinklefree::format::DraftLayout;
 use wrinklefree_easy::{Engine as EasyEngine, EngineBuilder, KvType};
 
 /// Opens a model and starts its engine: a file, a directory, a hub id, or the small model inside the
-/// library.
+/// library. `draft_model` is a drafter that was trained for the model; the text stays the same with it.
 #[pyfunction]
 #[pyo3(signature = (
     model = None, *, revision = "main", threads = None, pinned = false, context = None,
     max_sequences = None, kv_dtype = "bf16", logits = "exact", activations = "auto",
-    layout = "auto", allow_control_tokens = false,
+    layout = "auto", allow_control_tokens = false, draft_model = None, draft_layout = None,
 ))]
 #[allow(clippy::too_many_arguments, reason = "keywords of one call in Python")]
 pub fn load(
@@ -34,6 +35,8 @@ pub fn load(
     activations: &str,
     layout: &str,
     allow_control_tokens: bool,
+    draft_model: Option<PathBuf>,
+    draft_layout: Option<&str>,
 ) -> PyResult<Engine> {
     let options = OpenOptions {
         revision: revision.into(),
@@ -43,12 +46,21 @@ pub fn load(
         allow_control_tokens,
         ..OpenOptions::default()
     };
+    let draft_layout = draft_layout
+        .map(|name| choice("draft_layout", name, &DraftLayout::ALL, DraftLayout::name))
+        .transpose()?;
     let kv_dtype = choice("kv_dtype", kv_dtype, &KvType::ALL, KvType::name)?;
     let mut builder = match model {
         Some(model) => EasyEngine::builder(model),
         None => EasyEngine::builder_default(),
     };
     builder = builder.open_options(options).pinned(pinned).kv_dtype(kv_dtype);
+    if let Some(drafter) = draft_model {
+        builder = builder.draft_model(drafter);
+    }
+    if let Some(layout) = draft_layout {
+        builder = builder.draft_layout(layout);
+    }
     builder = number("threads", builder, threads, EngineBuilder::threads)?;
     builder = number("context", builder, context, EngineBuilder::context)?;
     builder = number("max_sequences", builder, max_sequences, EngineBuilder::max_sequences)?;

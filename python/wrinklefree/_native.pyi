@@ -55,8 +55,9 @@ class _Options(TypedDict, total=False):
     logit_bias: Mapping[int, float] | Mapping[str, float] | Sequence[tuple[int, float]] | None
     seed: int | None
     decode_mode: Literal["auto", "ar", "greedy", "iterative", "adaptive", "verify"] | None
-    draft: Literal["denoise", "ngram", "mtp"] | None
+    draft: Literal["denoise", "ngram", "mtp", "model"] | None
     draft_length: int | None
+    draft_threshold: float | None
     row_cost: float | None
     block_size: int | None
     small_block_size: int | None
@@ -249,4 +250,6 @@ def load(
     activations: Literal["auto", "exact", "int8"] = "auto",
     layout: Literal["auto", "two-bit", "tight", "one-bit"] = "auto",
     allow_control_tokens: bool = False,
+    draft_model: str | PathLike[str] | None = None,
+    draft_layout: Literal["dflash", "dspark"] | None = None,
 ) -> Engine: ...

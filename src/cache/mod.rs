@@ -47,6 +47,27 @@ pub struct KvConfig {
     pub selection: PageSelection,
     /// Numbers of recurrent states, for models with linear attention.
     pub states: StateLimits,
+    /// Layers of a drafter next to the model ([`Model::draft_layers`](crate::model::Model::draft_layers)).
+    pub drafter: Option<DraftLayers>,
+}
+
+/// Shape of the layers of a drafter, whose keys and values are kept in the pages of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftLayers {
+    /// Number of layers.
+    pub layers: usize,
+    /// Number of key and value heads in a layer.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+}
+
+impl DraftLayers {
+    /// The layers of a block for multi-token prediction, which are like those of the model.
+    fn of_mtp(spec: &Spec) -> Option<Self> {
+        let Spec { mtp_layers: layers, kv_heads, head_dim, .. } = *spec;
+        (layers > 0).then_some(Self { layers, kv_heads, head_dim })
+    }
 }
 
 impl KvConfig {
@@ -56,7 +77,13 @@ impl KvConfig {
         values: KvType::F32,
         selection: PageSelection::Dense,
         states: StateLimits { sequences: 16, snapshots: 8 },
+        drafter: None,
     };
+
+    /// The layers that draft: those of a drafter, or of the model's own block.
+    fn draft_layers(&self, spec: &Spec) -> Option<DraftLayers> {
+        self.drafter.or_else(|| DraftLayers::of_mtp(spec))
+    }
 }
 
 impl Default for KvConfig {
@@ -107,12 +134,12 @@ impl Default for KvConfig {
 /// ```
 pub struct KvPool {
     config: KvConfig,
-    layout: PageLayout,
+    /// Layers of the model, then those that draft.
     layers: Vec<Layer>,
     /// Recurrent states; `None` for models without linear attention.
     states: Option<States>,
-    /// The layer of the block that drafts tokens, if there is one.
-    mtp: Option<usize>,
+    /// Number of layers of the model; the others draft.
+    model_layers: usize,
     pages: usize,
     reads: Reads,
     free: Vec<u32>,
@@ -121,8 +148,9 @@ pub struct KvPool {
 }
 
 /// Cache of one layer.
-#[derive(Default)]
 struct Layer {
+    /// Layout of a page of one KV head.
+    layout: PageLayout,
     /// Keys and values, `[kv_heads][pages]` of [`PageLayout`]; empty with linear attention.
     pages: LazyVec<u8>,
     /// `[kv_heads][pages][2 · head_dim]`, see [`Kernels::summarize`](crate::kernel::Kernels). Empty
@@ -212,25 +240,33 @@ impl KvPool {
         let no_memory = NoMemory { pages, bytes };
         // The largest number is taken: it is `FREED`.
         let last = u32::try_from(pages).map_err(|_| no_memory)?;
-        let (layout, summary) = (layout(spec, &config), summary_floats(spec, &config));
-        let all = spec.kv_heads.checked_mul(pages);
+        let attends = |kv_heads: usize, head_dim: usize| {
+            let all = kv_heads.checked_mul(pages)?;
+            let layout = layout(head_dim, &config);
+            let (bytes, floats) = (layout.bytes(), summary_floats(head_dim, &config));
+            let pages = LazyVec::try_zeroed(all.checked_mul(bytes)?)?;
+            let summaries = LazyVec::try_zeroed(all.checked_mul(floats)?)?;
+            Some(Layer { layout, pages, summaries, states: LazyVec::default() })
+        };
         let layer = |i: usize| {
             if spec.mixer(i) == MixerKind::Linear {
                 let shape = states.as_ref()?.shape;
                 let each = shape.delta.state_floats().checked_mul(shape.key_heads)?;
                 let floats = each.checked_mul(config.states.sequences)?;
-                return Some(Layer { states: LazyVec::try_zeroed(floats)?, ..Layer::default() });
+                let (layout, pages) = (layout(spec.head_dim, &config), LazyVec::default());
+                let (summaries, states) = (LazyVec::default(), LazyVec::try_zeroed(floats)?);
+                return Some(Layer { layout, pages, summaries, states });
             }
-            let (bytes, floats) = (all?.checked_mul(layout.bytes())?, all?.checked_mul(summary)?);
-            let (pages, summaries) = (LazyVec::try_zeroed(bytes)?, LazyVec::try_zeroed(floats)?);
-            Some(Layer { pages, summaries, ..Layer::default() })
+            attends(spec.kv_heads, spec.head_dim)
         };
-        let all_layers = 0..spec.layers + spec.mtp_layers;
-        let layers = all_layers.map(layer).collect::<Option<_>>().ok_or(no_memory)?;
+        let drafting = config.draft_layers(spec);
+        let drafting = drafting.into_iter().flat_map(|d| std::iter::repeat_n(d, d.layers));
+        let drafting = drafting.map(|d| attends(d.kv_heads, d.head_dim));
+        let all_layers = (0..spec.layers).map(layer).chain(drafting);
+        let layers = all_layers.collect::<Option<_>>().ok_or(no_memory)?;
         Ok(Self {
-            mtp: (spec.mtp_layers > 0).then_some(spec.layers),
+            model_layers: spec.layers,
             config,
-            layout,
             layers,
             states,
             pages,
@@ -243,15 +279,16 @@ impl KvPool {
 
     /// Returns the size in bytes of `pages` pages for a model of this shape; saturates.
     pub fn bytes(spec: &Spec, pages: usize, config: &KvConfig) -> usize {
-        let summary = summary_floats(spec, config) * size_of::<f32>();
         let linear = StateShape::of(spec).map_or(0, |shape| shape.layers);
-        [
-            spec.layers - linear + spec.mtp_layers,
-            spec.kv_heads,
-            layout(spec, config).bytes() + summary,
-        ]
-        .into_iter()
-        .fold(pages, usize::saturating_mul)
+        let Spec { kv_heads, head_dim, .. } = *spec;
+        let model = DraftLayers { layers: spec.layers - linear, kv_heads, head_dim };
+        let all = [Some(model), config.draft_layers(spec)].into_iter().flatten();
+        let bytes = all.map(|DraftLayers { layers, kv_heads, head_dim }| {
+            let summary = summary_floats(head_dim, config) * size_of::<f32>();
+            let each = [layers, kv_heads, layout(head_dim, config).bytes() + summary];
+            each.into_iter().fold(pages, usize::saturating_mul)
+        });
+        bytes.fold(0, usize::saturating_add)
     }
 
     /// Returns the configuration of this pool.
@@ -355,17 +392,17 @@ impl KvPool {
         Ok(self.free.split_off(self.free.len() - needed))
     }
 
-    /// Sets the pages of the block that drafts tokens to zeros. It may read positions that it has not
+    /// Sets the pages of the layers that draft to zeros. They may read positions that they have not
     /// written, and what another sequence has left there must not influence its drafts.
     fn clear_drafts(&mut self, pages: &[u32]) {
-        let Some(layer) = self.mtp else { return };
-        let Layer { pages: all, summaries, .. } = &mut self.layers[layer];
-        let (count, bytes) = (self.pages, self.layout.bytes());
-        let floats = summaries.len() / (all.len() / bytes).max(1);
-        for &page in pages {
-            for at in (page as usize..all.len() / bytes).step_by(count) {
-                all[at * bytes..(at + 1) * bytes].fill(0);
-                summaries[at * floats..(at + 1) * floats].fill(0.0);
+        for Layer { pages: all, summaries, layout, .. } in &mut self.layers[self.model_layers..] {
+            let bytes = layout.bytes();
+            let floats = summaries.len() / (all.len() / bytes).max(1);
+            for &page in pages {
+                for at in (page as usize..all.len() / bytes).step_by(self.pages) {
+                    all[at * bytes..(at + 1) * bytes].fill(0);
+                    summaries[at * floats..(at + 1) * floats].fill(0.0);
+                }
             }
         }
     }
@@ -481,8 +518,8 @@ impl KvPool {
 
     /// Returns a layer's pages and summaries, with the page tables of all sequences.
     pub(crate) fn layer(&mut self, layer: usize) -> LayerPages<'_> {
-        let Self { config, layout, layers, sequences, reads, .. } = self;
-        let Layer { pages, summaries, .. } = &mut layers[layer];
+        let Self { config, layers, sequences, reads, .. } = self;
+        let Layer { pages, summaries, layout, .. } = &mut layers[layer];
         LayerPages { pages, summaries, tables: PageTables { config, layout, sequences, reads } }
     }
 
@@ -505,7 +542,7 @@ pub(crate) struct LayerPages<'a> {
     pub tables: PageTables<'a>,
 }
 
-/// Page tables of all sequences, and the layout of a page: the part of the pool that stays readable
+/// Page tables of all sequences, and the layout of a layer's pages: the part of the pool that stays readable
 /// while a layer's pages are written.
 #[derive(Clone, Copy)]
 pub(crate) struct PageTables<'a> {
@@ -551,11 +588,11 @@ impl<'a> PageTables<'a> {
     }
 }
 
-fn layout(spec: &Spec, config: &KvConfig) -> PageLayout {
-    PageLayout { head_dim: spec.head_dim, keys: config.keys, values: config.values }
+fn layout(head_dim: usize, config: &KvConfig) -> PageLayout {
+    PageLayout { head_dim, keys: config.keys, values: config.values }
 }
 
 /// Number of f32 values in the summary of a page.
-fn summary_floats(spec: &Spec, config: &KvConfig) -> usize {
-    if config.selection.needs_summaries() { 2 * spec.head_dim } else { 0 }
+fn summary_floats(head_dim: usize, config: &KvConfig) -> usize {
+    if config.selection.needs_summaries() { 2 * head_dim } else { 0 }
 }

@@ -191,13 +191,13 @@ impl KvPool {
     pub fn repeat_pages(&mut self, seq: KvSeq, positions: usize) {
         let (known, end) = (self.written(seq) / PAGE, positions / PAGE);
         assert!(known > 0, "a page to copy");
-        let (pages, size) = (self.pages, self.layout.bytes());
+        let pages = self.pages;
         for index in known..end {
             let table = self.table(seq);
             let (from, to) = (table[index % known], table[index]);
             for layer in &mut self.layers {
-                let keys = [from, to].map(|page| layer.key_ranges(pages, size, page));
-                let summaries = [from, to].map(|page| layer.summary_ranges(pages, size, page));
+                let keys = [from, to].map(|page| layer.key_ranges(pages, page));
+                let summaries = [from, to].map(|page| layer.summary_ranges(pages, page));
                 let [from, to] = keys;
                 for (from, to) in from.zip(to) {
                     layer.pages.copy_within(from, to.start);
@@ -236,10 +236,10 @@ impl KvPool {
 
     fn read_page(&self, page: u32, bytes: &mut Vec<u8>) {
         for layer in &self.layers {
-            for range in layer.key_ranges(self.pages, self.layout.bytes(), page) {
+            for range in layer.key_ranges(self.pages, page) {
                 bytes.extend_from_slice(&layer.pages[range]);
             }
-            for range in layer.summary_ranges(self.pages, self.layout.bytes(), page) {
+            for range in layer.summary_ranges(self.pages, page) {
                 let floats = &layer.summaries[range];
                 bytes.extend(floats.iter().flat_map(|float| float.to_le_bytes()));
             }
@@ -247,14 +247,14 @@ impl KvPool {
     }
 
     fn write_page(&mut self, page: u32, mut bytes: &[u8]) {
-        let (pages, size) = (self.pages, self.layout.bytes());
+        let pages = self.pages;
         for layer in &mut self.layers {
-            for range in layer.key_ranges(pages, size, page) {
-                let (own, rest) = bytes.split_at(size);
+            for range in layer.key_ranges(pages, page) {
+                let (own, rest) = bytes.split_at(layer.layout.bytes());
                 layer.pages[range].copy_from_slice(own);
                 bytes = rest;
             }
-            for range in layer.summary_ranges(pages, size, page) {
+            for range in layer.summary_ranges(pages, page) {
                 for float in &mut layer.summaries[range] {
                     let (own, rest) = bytes.split_at(size_of::<f32>());
                     *float = f32::from_le_bytes(own.try_into().expect("four bytes"));
@@ -266,29 +266,23 @@ impl KvPool {
 }
 
 impl Layer {
-    /// Number of heads in a pool of so many pages of `size` bytes.
-    fn heads(&self, pages: usize, size: usize) -> usize {
-        self.pages.len() / (pages * size).max(1)
+    /// Number of heads in a pool of so many pages.
+    fn heads(&self, pages: usize) -> usize {
+        self.pages.len() / (pages * self.layout.bytes()).max(1)
     }
 
     /// Places of a page's keys and values, one for each head.
-    fn key_ranges(
-        &self,
-        pages: usize,
-        size: usize,
-        page: u32,
-    ) -> impl Iterator<Item = Range<usize>> + use<> {
-        ranges(self.heads(pages, size), pages, size, page)
+    fn key_ranges(&self, pages: usize, page: u32) -> impl Iterator<Item = Range<usize>> + use<> {
+        ranges(self.heads(pages), pages, self.layout.bytes(), page)
     }
 
     /// Places of a page's summaries, one for each head.
     fn summary_ranges(
         &self,
         pages: usize,
-        size: usize,
         page: u32,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
-        let heads = self.heads(pages, size);
+        let heads = self.heads(pages);
         ranges(heads, pages, self.summaries.len() / (heads * pages).max(1), page)
     }
 }

@@ -4,7 +4,7 @@
 
 use super::prefix::{NodeId, Tree};
 use super::worth::{self, StatePlace, StateUse};
-use super::{CacheFull, KvConfig, KvPool, KvSeq, Namespace, PAGE, PageTables, Sequence};
+use super::{CacheFull, KvConfig, KvPool, KvSeq, Layer, Namespace, PAGE, PageTables, Sequence};
 use crate::format::{LinearAttention, MixerKind, Spec};
 use crate::kernel::DeltaShape;
 use crate::mem::{AlignedVec, LazyVec};
@@ -191,8 +191,8 @@ impl KvPool {
 
     /// Returns a layer's recurrent states, with the slots of all sequences.
     pub(crate) fn states(&mut self, layer: usize) -> LayerStates<'_> {
-        let Self { config, layout, layers, sequences, reads, .. } = self;
-        let (states, slots) = (&mut layers[layer].states, config.states.sequences);
+        let Self { config, layers, sequences, reads, .. } = self;
+        let (Layer { states, layout, .. }, slots) = (&mut layers[layer], config.states.sequences);
         LayerStates { states, slots, tables: PageTables { config, layout, sequences, reads } }
     }
 }

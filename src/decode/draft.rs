@@ -20,15 +20,70 @@ pub enum Drafter {
         /// True if the row before a slot predicts it; false if the slot's own row does.
         shift: bool,
     },
-    /// The model's block for multi-token prediction, which reads the hidden states of earlier passes. For
-    /// models that have one: [`Model::draft`](crate::model::Model::draft).
-    Mtp {
+    /// A net that reads the hidden states of earlier passes. For models that have one:
+    /// [`Model::draft`](crate::model::Model::draft).
+    Net {
         /// Maximum number of tokens in a draft.
         length: usize,
-        /// Cost of a drafted token relative to a pass of one row:
-        /// [`Model::mtp_cost`](crate::model::Model::mtp_cost).
-        cost: f32,
+        /// The net: [`Model::draft_net`](crate::model::Model::draft_net).
+        net: DraftNet,
+        /// Drafts end before the first token of a lower confidence; 0 for nets without confidences.
+        threshold: f32,
     },
+}
+
+/// Kinds of nets that draft from a model's hidden states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DraftNetKind {
+    /// The model's own block for multi-token prediction: a pass drafts one token.
+    Mtp,
+    /// A drafter from files of its own (DFlash, DSpark): a pass drafts a block of tokens.
+    Blocks,
+}
+
+/// Properties of a net that drafts, which decide how it is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DraftNet {
+    /// Kind of the net.
+    pub kind: DraftNetKind,
+    /// Cost of a draft of any length, relative to a pass of the model over one row.
+    pub pass_cost: f32,
+    /// Cost of each drafted token, relative to a pass of the model over one row.
+    pub token_cost: f32,
+    /// Maximum number of tokens in a draft.
+    pub longest: usize,
+    /// True if the net states its confidence in each token.
+    pub confident: bool,
+}
+
+/// Number of drafts of a net and of their tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftCounts {
+    /// Number of drafts.
+    pub drafts: u64,
+    /// Number of drafted tokens.
+    pub drafted: u64,
+    /// Number of drafted tokens that were right.
+    pub accepted: u64,
+}
+
+impl DraftCounts {
+    /// Adds other drafts.
+    pub fn add(&mut self, other: Self) {
+        self.drafts += other.drafts;
+        self.drafted += other.drafted;
+        self.accepted += other.accepted;
+    }
+}
+
+impl DraftNet {
+    /// A block for multi-token prediction of which a token costs so much, relative to a pass of the model
+    /// over one row.
+    #[must_use]
+    pub fn mtp(token_cost: f32) -> Self {
+        let (kind, longest, confident) = (DraftNetKind::Mtp, usize::MAX, false);
+        Self { kind, pass_cost: 0.0, token_cost, longest, confident }
+    }
 }
 
 impl Drafter {
@@ -44,17 +99,19 @@ impl Drafter {
     /// Maximum number of tokens in a draft.
     pub(super) fn length(&self) -> usize {
         match *self {
-            Self::Ngram { length, .. }
-            | Self::Denoise { length, .. }
-            | Self::Mtp { length, .. } => length,
+            Self::Ngram { length, .. } | Self::Denoise { length, .. } => length,
+            Self::Net { length, net, .. } => length.min(net.longest),
         }
     }
 
-    /// Cost of drafting one token in addition to passes of the model, relative to a pass of one row.
-    pub(super) fn token_cost(&self) -> f32 {
+    /// Costs of a draft, and of each of its tokens, in addition to passes of the model. They are relative
+    /// to a pass of one row, in which one more row costs `row_cost`.
+    pub(super) fn costs(&self, row_cost: f32) -> (f32, f32) {
         match *self {
-            Self::Mtp { cost, .. } => cost,
-            Self::Ngram { .. } | Self::Denoise { .. } => 0.0,
+            Self::Net { net: DraftNet { pass_cost, token_cost, .. }, .. } => {
+                (pass_cost, token_cost + row_cost * pass_cost)
+            }
+            Self::Ngram { .. } | Self::Denoise { .. } => (0.0, 0.0),
         }
     }
 
@@ -76,7 +133,7 @@ impl Drafter {
                 out.extend(std::iter::repeat_n(mask, most));
                 true
             }
-            Self::Mtp { .. } => false,
+            Self::Net { .. } => false,
         }
     }
 
@@ -92,7 +149,7 @@ impl Drafter {
     pub(super) fn best(&self, logits: &[f32]) -> u32 {
         match *self {
             Self::Denoise { mask, .. } => argmax(logits, Some(mask)),
-            Self::Ngram { .. } | Self::Mtp { .. } => unreachable!("it requests no logits"),
+            Self::Ngram { .. } | Self::Net { .. } => unreachable!("it requests no logits"),
         }
     }
 }

@@ -16,8 +16,8 @@ pub struct DraftLength {
     passes: f32,
     /// Cost of one more row in a pass, relative to a pass of one row.
     row_cost: f32,
-    /// Cost of drafting a token, relative to a pass of one row.
-    token_cost: f32,
+    /// Costs of drafting, and of drafting each token, relative to a pass of one row.
+    draft_cost: (f32, f32),
     /// Number of drafted tokens that were right, and of those that were checked; older ones weigh less.
     right: f32,
     checked: f32,
@@ -32,15 +32,16 @@ pub struct DraftLength {
 }
 
 impl DraftLength {
-    /// Makes a controller for rounds of `passes` passes, where a pass costs 1 + `row_cost` · (rows − 1),
-    /// and each token of a draft `token_cost` more. With a `row_cost` of 0 drafts are always as long as possible.
-    pub fn new(passes: usize, row_cost: f32, token_cost: f32) -> Self {
+    /// Makes a controller for rounds of `passes` passes, where a pass costs 1 + `row_cost` · (rows − 1). A
+    /// draft costs the first of `draft_cost` more, and each of its tokens the second. With a `row_cost` of 0
+    /// drafts are always as long as possible.
+    pub fn new(passes: usize, row_cost: f32, draft_cost: (f32, f32)) -> Self {
         let (right, checked) = PRIOR;
-        let (passes, row_cost, token_cost) =
-            (passes as f32, row_cost.max(0.0), token_cost.max(0.0));
+        let (passes, row_cost) = (passes as f32, row_cost.max(0.0));
+        let draft_cost = (draft_cost.0.max(0.0), draft_cost.1.max(0.0));
         let (cooldown, next_cooldown, probe) = (0, COOLDOWN.0, false);
         let part = 1.0;
-        Self { passes, row_cost, token_cost, right, checked, cooldown, next_cooldown, probe, part }
+        Self { passes, row_cost, draft_cost, right, checked, cooldown, next_cooldown, probe, part }
     }
 
     /// Sets the cost of this sequence's part of a pass without a draft, relative to a pass of one row: many
@@ -92,7 +93,10 @@ impl DraftLength {
         for length in 1..=most {
             likely *= rate;
             tokens += likely;
-            let (rows, drafted) = (self.row_cost * length as f32, self.token_cost * length as f32);
+            let (once, each) = self.draft_cost;
+            let (rows, drafted) = (self.row_cost * length as f32, each * length as f32);
+            // Sequences that share passes of the model share those of the net that drafts.
+            let drafted = drafted + once * self.part;
             let gain = tokens * self.part / (self.passes * (self.part + rows) + drafted);
             if gain > best.1 {
                 best = (length, gain);
@@ -109,7 +113,7 @@ mod tests {
     /// Returns the average cost of a token if drafted tokens are right with probability `rate`. A token
     /// without drafts costs 1.
     fn cost(passes: usize, row_cost: f32, token_cost: f32, rate: f32) -> f32 {
-        let mut length = DraftLength::new(passes, row_cost, token_cost);
+        let mut length = DraftLength::new(passes, row_cost, (0.0, token_cost));
         let (mut cost, mut tokens, mut random) = (0.0, 0, 1u32);
         while tokens < 20_000 {
             let drafted = length.length(32);
@@ -147,7 +151,7 @@ mod tests {
 
     #[test]
     fn drafts_are_shorter_in_a_shared_pass() {
-        let mut length = DraftLength::new(1, 0.05, 0.0);
+        let mut length = DraftLength::new(1, 0.05, (0.0, 0.0));
         let alone = length.length(32);
         length.set_part(0.1);
         let shared = length.length(32);
@@ -155,10 +159,17 @@ mod tests {
     }
 
     #[test]
+    fn a_net_whose_pass_is_expensive_drafts_much_or_nothing() {
+        let length = |once, most| DraftLength::new(1, 0.05, (once, 0.0)).length(most);
+        assert!(length(1.0, 8) >= length(0.0, 8) && length(1.0, 8) > 4);
+        assert_eq!((length(1.0, 1), length(3.5, 8)), (0, 0));
+    }
+
+    #[test]
     fn free_rows_are_all_used() {
-        assert_eq!(DraftLength::new(2, 0.0, 0.5).length(13), 13);
-        assert_eq!(DraftLength::new(1, 0.0, 0.0).length(0), 0);
-        let mut wrong = DraftLength::new(2, 0.0, 0.0);
+        assert_eq!(DraftLength::new(2, 0.0, (0.0, 0.5)).length(13), 13);
+        assert_eq!(DraftLength::new(1, 0.0, (0.0, 0.0)).length(0), 0);
+        let mut wrong = DraftLength::new(2, 0.0, (0.0, 0.0));
         for _ in 0..100 {
             assert_eq!(wrong.length(7), 7);
             wrong.record(7, 0);

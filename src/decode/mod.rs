@@ -14,8 +14,8 @@ mod verify;
 
 pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
-pub use draft::Drafter;
 pub(crate) use draft::argmax;
+pub use draft::{DraftCounts, DraftNet, DraftNetKind, Drafter};
 pub use prompt::{Pooling, PromptDecoder};
 pub use sample::{
     Certainty, ClosingTokens, Constraint, Dry, History, Infill, MarkerTexts, Mirostat,
@@ -145,9 +145,20 @@ impl DecodeMode {
         matches!(self, Self::Autoregressive | Self::Verify { .. })
     }
 
-    /// Returns true if the model's block for multi-token prediction drafts.
-    pub fn drafts_by_mtp(&self) -> bool {
-        matches!(self, Self::Verify { drafter: Drafter::Mtp { .. }, .. })
+    /// Returns the net that drafts from hidden states of the model, if one does.
+    pub fn draft_net(&self) -> Option<DraftNet> {
+        match self {
+            Self::Verify { drafter: Drafter::Net { net, .. }, .. } => Some(*net),
+            _ => None,
+        }
+    }
+
+    /// Returns the confidence below which drafts of a net end; 0 if none do.
+    pub fn draft_threshold(&self) -> f32 {
+        match self {
+            Self::Verify { drafter: Drafter::Net { threshold, .. }, .. } => *threshold,
+            _ => 0.0,
+        }
     }
 
     /// Returns the number of rows of the largest pass that cannot be split.
@@ -221,14 +232,21 @@ pub trait Decoder {
         self.tokens().len()
     }
 
-    /// Returns the number of tokens that the model's block for multi-token prediction is to draft before
-    /// the next pass; 0 if none.
+    /// Returns the number of tokens that a net is to draft before the next pass; 0 if none.
     fn draft_due(&self) -> usize {
         0
     }
 
     /// Takes the draft that was due: any number of tokens up to [`draft_due`](Self::draft_due).
     fn take_draft(&mut self, _draft: &[u32]) {}
+
+    /// Returns the drafts of a net since the last call.
+    fn take_draft_counts(&mut self) -> DraftCounts {
+        DraftCounts::default()
+    }
+
+    /// Goes on without the draft that was due, because none can be made now.
+    fn skip_draft(&mut self) {}
 
     /// Returns the kind of output that it consumes; never changes.
     fn output(&self) -> Output {

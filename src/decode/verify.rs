@@ -6,7 +6,7 @@
 //! that of [`Autoregressive`], token for token, at any temperature. This needs a forward pass that gives
 //! a row the same bits whatever rows are next to it.
 
-use super::draft::Drafter;
+use super::draft::{DraftCounts, Drafter};
 use super::draft_length::DraftLength;
 use super::{Autoregressive, Decoder, HeldLogits, RowRequest, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
@@ -30,6 +30,8 @@ pub struct Verify {
     /// Rows after the last settled token, which the grammar has to judge first.
     held: Option<HeldLogits>,
     draft_length: DraftLength,
+    /// Drafts of a net that were verified.
+    counts: DraftCounts,
     /// Cost of one more row, relative to a pass of one row.
     row_cost: f32,
 }
@@ -40,10 +42,24 @@ impl Verify {
     /// are none while they cost more than they save.
     pub fn new(ar: Autoregressive, drafter: Drafter, row_cost: f32) -> Self {
         let row_cost = row_cost.max(0.0);
-        let draft_length = DraftLength::new(drafter.passes() + 1, row_cost, drafter.token_cost());
+        let draft_length =
+            DraftLength::new(drafter.passes() + 1, row_cost, drafter.costs(row_cost));
         let (input, rows, held, due) = (Vec::new(), Vec::new(), None, 0);
         let (drafting, settled) = (false, 0);
-        Self { ar, drafter, input, rows, due, drafting, settled, held, draft_length, row_cost }
+        let counts = DraftCounts::default();
+        Self {
+            ar,
+            drafter,
+            input,
+            rows,
+            due,
+            drafting,
+            settled,
+            held,
+            draft_length,
+            counts,
+            row_cost,
+        }
     }
 
     /// Prepares the next round; the last token is known and not in the cache.
@@ -52,7 +68,7 @@ impl Verify {
         self.input.clear();
         self.input.extend(tokens.last());
         let most = self.draft_length.length(left.saturating_sub(1).min(self.drafter.length()));
-        self.due = if matches!(self.drafter, Drafter::Mtp { .. }) { most } else { 0 };
+        self.due = if matches!(self.drafter, Drafter::Net { .. }) { most } else { 0 };
         self.drafting = self.drafter.extend(tokens, most, &mut self.input);
         self.rows.clear();
         self.rows.extend(self.drafter.rows(self.input.len() - 1));
@@ -87,7 +103,12 @@ impl Verify {
     /// Records how much of the draft was right, and prepares the next round.
     fn end_round(&mut self) {
         // The last settled token is not the draft's.
-        self.draft_length.record(self.input.len() - 1, self.settled - 1);
+        let (drafted, accepted) = (self.input.len() - 1, self.settled - 1);
+        self.draft_length.record(drafted, accepted);
+        if drafted > 0 && matches!(self.drafter, Drafter::Net { .. }) {
+            let (drafted, accepted) = (drafted as u64, accepted as u64);
+            self.counts.add(DraftCounts { drafts: 1, drafted, accepted });
+        }
         self.plan();
     }
 }
@@ -162,8 +183,20 @@ impl Decoder for Verify {
     }
 
     fn take_draft(&mut self, draft: &[u32]) {
+        if draft.is_empty() && self.due > 0 {
+            // It cost as much as one whose first token is wrong.
+            self.draft_length.record(1, 0);
+        }
         self.input.extend(draft.iter().take(self.due));
         self.due = 0;
+    }
+
+    fn skip_draft(&mut self) {
+        self.due = 0;
+    }
+
+    fn take_draft_counts(&mut self) -> DraftCounts {
+        std::mem::take(&mut self.counts)
     }
 
     fn prefilling(&self) -> bool {

@@ -19,7 +19,7 @@ pub use request::{EngineStats, Event, EventKind, MessageEnds, Request, SeqId, St
 use crate::cache::{
     KvConfig, KvPool, Namespace, NoMemory, PAGE, SaltHash, SavedError, SavedPrefix, StateLimits,
 };
-use crate::decode::DecodeMode;
+use crate::decode::{DecodeMode, DraftCounts, DraftNet, DraftNetKind};
 use crate::model::{Model, Output, Runtime, Workspace};
 use crate::text::Tokenizer;
 use schedule::{Scheduler, StepPlan};
@@ -30,6 +30,9 @@ use std::time::Duration;
 
 /// Time of a step for grammars. The last one that begins in time may take longer.
 const GRAMMAR_TIME: Duration = Duration::from_millis(20);
+
+/// Number of drafts from which a drafter is judged.
+const JUDGED_DRAFTS: u64 = 64;
 
 /// Limits and sizes of an engine.
 ///
@@ -103,6 +106,8 @@ pub struct Engine {
     scheduler: Scheduler,
     /// Number of requests submitted so far.
     submitted: u64,
+    /// True after the report of [`weak_drafter`](Self::weak_drafter).
+    weakness_reported: bool,
 }
 
 impl Engine {
@@ -116,7 +121,8 @@ impl Engine {
         runtime: Runtime,
         config: EngineConfig,
     ) -> Result<Self, NoMemory> {
-        let kv = KvPool::new(model.spec(), config.kv_pages, config.pool())?;
+        let pool = KvConfig { drafter: model.draft_layers(), ..config.pool() };
+        let kv = KvPool::new(model.spec(), config.kv_pages, pool)?;
         let model = model.with_supported_layout(&runtime);
         Ok(Self {
             model,
@@ -126,6 +132,7 @@ impl Engine {
             workspace: Workspace::default(),
             scheduler: Scheduler::new(config),
             submitted: 0,
+            weakness_reported: false,
         })
     }
 
@@ -260,8 +267,14 @@ impl Engine {
         if self.kv.state_shape().is_some() {
             request.check_causal()?;
         }
-        if request.mode.drafts_by_mtp() && self.model.mtp_cost().is_none() {
-            return Err(SubmitError::NoMtp);
+        let kind = |net: DraftNet| net.kind;
+        if let Some(wanted) = request.mode.draft_net().map(kind)
+            && self.model.draft_net().map(kind) != Some(wanted)
+        {
+            return Err(match wanted {
+                DraftNetKind::Mtp => SubmitError::NoMtp,
+                DraftNetKind::Blocks => SubmitError::NoDrafter,
+            });
         }
         request.check(vocab, context, config.max_batch_tokens, self.tokenizer.is_some())?;
         let id = SeqId(self.submitted);
@@ -289,8 +302,8 @@ impl Engine {
         self.scheduler.prompt_rows = rows.max(1);
     }
 
-    /// Runs one forward pass over all rows that are due. Before it, the block for multi-token prediction
-    /// drafts for the sequences that want it.
+    /// Runs one forward pass over all rows that are due. Before it, the net that drafts does so for the
+    /// sequences that want it.
     pub fn step(&mut self) -> Step {
         let Self { model, runtime, kv, workspace, scheduler, .. } = self;
         let mut budget = GRAMMAR_TIME;
@@ -305,14 +318,30 @@ impl Engine {
         if spans.is_empty() {
             return Step::Idle;
         }
-        let (logits, hidden) = match output {
+        let (logits, states) = match output {
             Output::Logits => model.forward_keeping(runtime, kv, &spans, &keeps, workspace),
             Output::Hidden => (model.compute(runtime, kv, &spans, workspace, output), &[][..]),
         };
-        scheduler.keep(&scheduled, hidden, model.spec().hidden_size);
+        scheduler.keep(&scheduled, states, model.state_width());
         scheduler.accept(&scheduled, logits, kv);
         scheduler.guide(&mut budget, kv);
         Step::Ran { prefill_rows, decode_rows }
+    }
+
+    /// Returns, once, that the drafter's tokens are nearly always wrong, with how it was read. Then it belongs
+    /// to another model, chat template or layout, or its files were read in a way that it was not trained for.
+    pub fn weak_drafter(&mut self) -> Option<String> {
+        let config = self.model.drafter()?;
+        let DraftCounts { drafts, drafted, accepted } = self.stats().drafts;
+        if self.weakness_reported || drafts < JUDGED_DRAFTS || accepted * 5 >= drafts {
+            return None;
+        }
+        self.weakness_reported = true;
+        Some(format!(
+            "{accepted} of {drafted} tokens that the drafter drafted were right, in {drafts} drafts: it may \
+             belong to another model, chat template or layout. It was read so: {}",
+            config.describe()
+        ))
     }
 
     /// Returns the next event, oldest first.

@@ -1,7 +1,7 @@
 //! Requests to the engine, and the events that it reports.
 
 use crate::decode::{
-    DecodeMode, DiffusionError, Drafter, FinishReason, Next, Sampled, SamplingError,
+    DecodeMode, DiffusionError, DraftCounts, Drafter, FinishReason, Next, Sampled, SamplingError,
     SamplingParams, Slot,
 };
 use crate::text::StopScope;
@@ -135,6 +135,9 @@ pub enum SubmitError {
         "the model has no block for multi-token prediction, or it was loaded without it: use another draft"
     )]
     NoMtp,
+    /// The model has no drafter.
+    #[error("the model was loaded without a drafter (`draft_model`): use another draft")]
+    NoDrafter,
     /// A block-diffusion parameter is invalid.
     #[error(transparent)]
     Diffusion(#[from] DiffusionError),
@@ -154,9 +157,10 @@ impl SubmitError {
             }
             Self::NoTokenizer => "no_tokenizer",
             Self::Sampling(error) => error.code(),
-            Self::NgramMatches { .. } | Self::LinearAttention(_) | Self::NoMtp => {
-                "bad_decoding_parameter"
-            }
+            Self::NgramMatches { .. }
+            | Self::LinearAttention(_)
+            | Self::NoMtp
+            | Self::NoDrafter => "bad_decoding_parameter",
             Self::Constraint(_) => "bad_grammar",
             Self::Diffusion(error) => error.code(),
         }
@@ -298,6 +302,8 @@ pub struct EngineStats {
     pub dropped_snapshots: u64,
     /// Bytes of recurrent states in use: of running sequences, and of the prefix cache.
     pub state_bytes: usize,
+    /// Drafts so far by a net that reads hidden states.
+    pub drafts: DraftCounts,
 }
 
 /// The result of a step.

@@ -16,6 +16,7 @@ use super::{EngineConfig, EngineStats, Event, FinishReason, SeqId, sharing};
 use crate::batch_types::Logits;
 use crate::cache::StatePlace::{AnswerEnd, OnTheWay};
 use crate::cache::{KvPool, KvSeq, PAGE};
+use crate::decode::DraftCounts;
 use crate::model::{Output, Span};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -33,6 +34,8 @@ pub(super) struct Scheduler {
     events: VecDeque<Event>,
     /// Number of preemptions so far.
     preempted: u64,
+    /// Drafts so far by a net that reads hidden states.
+    drafts: DraftCounts,
     /// Maximum number of rows of prompts in a pass next to sequences that decode.
     pub prompt_rows: usize,
 }
@@ -73,8 +76,8 @@ impl Scheduler {
     pub fn new(config: EngineConfig) -> Self {
         let (running, parked) = (Vec::new(), Vec::new());
         let (waiting, events) = (VecDeque::new(), VecDeque::new());
-        let (preempted, prompt_rows) = (0, usize::MAX);
-        Self { config, running, waiting, parked, events, preempted, prompt_rows }
+        let (preempted, prompt_rows, drafts) = (0, usize::MAX, DraftCounts::default());
+        Self { config, running, waiting, parked, events, preempted, drafts, prompt_rows }
     }
 
     pub fn config(&self) -> &EngineConfig {
@@ -93,6 +96,7 @@ impl Scheduler {
             snapshots: kv.snapshots(),
             snapshot_limit: kv.snapshot_limit(),
             dropped_snapshots: kv.dropped_snapshots(),
+            drafts: self.drafts,
             state_bytes: kv.state_shape().map_or(0, |shape| {
                 self.running.len() * shape.bytes() + kv.snapshots() * shape.snapshot_bytes()
             }),
@@ -195,17 +199,17 @@ impl Scheduler {
         StepPlan { spans, keeps, scheduled, output, prefill_rows, decode_rows }
     }
 
-    /// Gives sequences that draft the hidden states of their rows, `[rows][hidden_size]`: those of all rows
-    /// of such sequences, and of the rows with logits of others.
-    pub fn keep(&mut self, scheduled: &[Scheduled], mut hidden: &[f32], size: usize) {
+    /// Gives sequences that a net drafts for the states of their rows, `[rows][width]`: those of all rows of
+    /// such sequences, and of the rows with logits of others.
+    pub fn keep(&mut self, scheduled: &[Scheduled], mut states: &[f32], width: usize) {
         for &Scheduled { index, logits, rows: (start, rows) } in scheduled {
             let pending = &mut self.running[index].sequence.pending_states;
             let count = if pending.is_some() { rows } else { logits };
-            let Some((own, rest)) = hidden.split_at_checked(count * size) else { return };
+            let Some((own, rest)) = states.split_at_checked(count * width) else { return };
             if let Some(pending) = pending {
-                pending.push(start, own, size);
+                pending.push(start, own, width);
             }
-            hidden = rest;
+            states = rest;
         }
     }
 
@@ -217,6 +221,7 @@ impl Scheduler {
             let (own, rest) = logits.split(count);
             sequence.decoder.share_pass(scheduled.len());
             let committed = sequence.accept(own, &mut self.events);
+            self.drafts.add(sequence.decoder.take_draft_counts());
             commit(pool, *kv, sequence, committed);
             logits = rest;
         }

@@ -34,8 +34,10 @@ pub(super) struct Sequence {
     /// Positions at which the prefix cache keeps its recurrent states; `None` for texts that no other
     /// will go on from.
     pub snapshots: Option<SnapshotPlan>,
-    /// Hidden states for the block that drafts; `None` if another drafter or none does.
+    /// Hidden states for the net that drafts; `None` if another drafter or none does.
     pub pending_states: Option<PendingStates>,
+    /// Confidence below which its drafts end.
+    pub draft_threshold: f32,
     /// Text of another sequence that it waits for before it runs.
     pub awaited: Option<AwaitedPrompt>,
     /// Number of steps since it last got rows.
@@ -74,7 +76,8 @@ impl Sequence {
         let max_tokens = request.max_tokens.min(context - tokens.len());
         let left = request.max_tokens - max_tokens;
         let plan = SnapshotPlan::new(tokens.len(), request.stable_prefix, request.message_ends);
-        let pending_states = mode.drafts_by_mtp().then(PendingStates::default);
+        let pending_states = mode.draft_net().map(|_| PendingStates::default());
+        let draft_threshold = mode.draft_threshold();
         let snapshots = (!matches!(mode, DecodeMode::Embed(_))).then_some(plan);
         Self {
             id,
@@ -89,6 +92,7 @@ impl Sequence {
             cached: None,
             snapshots,
             pending_states,
+            draft_threshold,
             awaited: None,
             watch,
             waited: 0,

@@ -1,7 +1,10 @@
 //! The entry point of the loaders: recognizes files by their content.
 
 use super::numbers::NumberCheck;
-use super::{Checkpoint, File, LoadError, LoadErrorKind as Kind, gguf, hf, packed, safetensors};
+use super::{
+    Checkpoint, DrafterCheckpoint, File, LoadError, LoadErrorKind as Kind, gguf, hf, packed,
+    safetensors,
+};
 use crate::loader::WeightLoader;
 
 /// Reads a model: a GGUF file or the parts of a split one, one packed file, or the files of a Hugging Face directory.
@@ -36,6 +39,28 @@ pub fn load_with(
 ) -> Result<Checkpoint, LoadError> {
     let mut numbers = NumberCheck::new(loader);
     let mut checkpoint = read(&mut files, options, &mut numbers)?;
+    checkpoint.flushed = numbers.flushed;
+    Ok(checkpoint)
+}
+
+/// Reads a drafter (DFlash, DSpark): a GGUF file, or the files of a Hugging Face directory. All workers of
+/// `loader` read its matrices, as in [`load_with`].
+///
+/// # Errors
+/// When the files are not a drafter, are damaged, or need what is not supported; as [`load`].
+pub fn load_drafter(
+    mut files: Vec<File>,
+    loader: &mut WeightLoader<'_, '_>,
+) -> Result<DrafterCheckpoint, LoadError> {
+    let mut numbers = NumberCheck::new(loader);
+    files.iter().try_for_each(refuse_what_is_no_file)?;
+    let mut checkpoint = match files.iter().any(|file| gguf::recognize(&file.bytes.first())) {
+        true => {
+            files.retain(|file| gguf::recognize(&file.bytes.first()));
+            gguf::load_drafter(files, &mut numbers)?
+        }
+        false => hf::load_drafter(files, &mut numbers)?,
+    };
     checkpoint.flushed = numbers.flushed;
     Ok(checkpoint)
 }

@@ -22,6 +22,7 @@
 mod check;
 mod checkpoint;
 pub mod codec;
+mod drafter;
 mod error;
 mod export;
 mod families;
@@ -46,6 +47,7 @@ pub use checkpoint::{
     Activations, AttentionWeights, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear,
     LinearAttentionWeights, Mixer, MtpWeights, TextParts, Vocabulary, Weights,
 };
+pub use drafter::{DraftLayout, DrafterCheckpoint, DrafterConfig, DrafterWeights, MarkovWeights};
 pub use error::{LoadError, LoadErrorKind};
 pub use export::ExportError;
 pub use file_bytes::FileBytes;
@@ -53,7 +55,7 @@ pub use gguf::{GgmlType, GgufFile, GgufOptions, GgufTokenizer};
 pub use hf::HfDirectory;
 pub use index::{DType, File, Tensor, TensorIndex};
 pub use linear::HeadType;
-pub use load::{LoadOptions, load, load_with};
+pub use load::{LoadOptions, load, load_drafter, load_with};
 pub use mixer::{LinearAttention, MixerKind, ValueOrder};
 pub use packed::write as write_packed;
 pub use reorder::ReorderError;

@@ -27,14 +27,26 @@ impl Pass<'_, '_> {
 
     /// Computes queries, keys and values, and writes keys and values to their pages.
     fn keys_and_values(&mut self, weights: &AttentionWeights, kept: &mut LayerPages<'_>) {
-        let Self { model, exec, ws } = self;
-        let Workspace { batch, cos, sin, inputs, qkv, .. } = &mut **ws;
-        let spec = &model.spec;
-        inputs.product(exec, &[&weights.q, &weights.k, &weights.v], qkv);
+        let queries = self.model.spec.query_outputs();
+        let Self { exec, ws, .. } = self;
+        ws.inputs.product(exec, &[&weights.q, &weights.k, &weights.v], &mut ws.qkv);
         exec.profile.lap(Phase::Qkv);
+        self.write_keys(weights, kept, queries);
+    }
+
+    /// Writes keys and values of all rows to their pages. In `qkv` they come after `queries` columns.
+    pub(super) fn write_keys(
+        &mut self,
+        weights: &AttentionWeights,
+        kept: &mut LayerPages<'_>,
+        queries: usize,
+    ) {
+        let Self { model, exec, ws } = self;
+        let Workspace { batch, cos, sin, qkv, .. } = &mut **ws;
+        let spec = &model.spec;
         let LayerPages { pages, summaries, tables } = kept;
         let (tables, kernels) = (*tables, exec.kernels);
-        let heads = Heads { spec, kernels, weights, tables, batch, qkv, cos, sin };
+        let heads = Heads { spec, kernels, weights, tables, batch, queries, qkv, cos, sin };
         let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
         let chunks = (Chunks::new(pages, bytes), Chunks::new(summaries, floats));
         // The same worker attends to this head afterwards, so the pages are in its cache.
@@ -64,8 +76,8 @@ impl Pass<'_, '_> {
         let Workspace { batch, cos, sin, qkv, attn_out, attn_parts, part_bounds, .. } = &mut **ws;
         let (rows, spec, kernels) = (batch.rows.len(), &model.spec, exec.kernels);
         let LayerPages { pages, summaries, tables } = kept;
-        let tables = *tables;
-        let heads = Heads { spec, kernels, weights, tables, batch, qkv, cos, sin };
+        let (tables, queries) = (*tables, spec.query_outputs());
+        let heads = Heads { spec, kernels, weights, tables, batch, queries, qkv, cos, sin };
         let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
         let width = spec.heads * spec.head_dim;
         attn_out.grow(rows * width);

@@ -161,6 +161,11 @@ impl Batch {
         if self.is_narrow { self.wanted[row] } else { row }
     }
 
+    /// Index of the row that the last layer computes as number `i`, in the batch as it is now.
+    pub fn wanted_row(&self, i: usize) -> usize {
+        if self.is_narrow { i } else { self.wanted[i] }
+    }
+
     /// Replaces `buffer`, `[rows][width]`, by its `wanted` rows. `spare` takes the old buffer.
     pub fn gather(&self, buffer: &mut AlignedVec<f32>, width: usize, spare: &mut AlignedVec<f32>) {
         spare.grow(self.wanted.len() * width);

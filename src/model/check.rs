@@ -207,13 +207,18 @@ fn rotation(name: &str, rotation: Option<&Rotation>, width: usize) -> Result<(),
     }
 }
 
-fn linear(name: &str, l: &Linear, outputs: usize, inputs: usize) -> Result<(), ModelError> {
+pub(super) fn linear(
+    name: &str,
+    l: &Linear,
+    outputs: usize,
+    inputs: usize,
+) -> Result<(), ModelError> {
     matrix(name, &l.weight, outputs, inputs)?;
     rotation(name, l.rotation.as_deref(), inputs)?;
     l.bias.as_ref().map_or(Ok(()), |b| vector(&format!("{name} bias"), b, outputs))
 }
 
-fn matrix(name: &str, m: &Matrix, rows: usize, cols: usize) -> Result<(), ModelError> {
+pub(super) fn matrix(name: &str, m: &Matrix, rows: usize, cols: usize) -> Result<(), ModelError> {
     if (m.rows(), m.cols()) != (rows, cols) {
         let found = format!("{} × {}", m.rows(), m.cols());
         return Err(error(name, format!("{rows} × {cols}"), found));
@@ -225,13 +230,13 @@ fn matrix(name: &str, m: &Matrix, rows: usize, cols: usize) -> Result<(), ModelE
     Ok(())
 }
 
-fn vector(name: &str, v: &[f32], len: usize) -> Result<(), ModelError> {
+pub(super) fn vector(name: &str, v: &[f32], len: usize) -> Result<(), ModelError> {
     match v.len() == len {
         true => Ok(()),
         false => Err(error(name, format!("{len} elements"), v.len().to_string())),
     }
 }
 
-fn error(tensor: &str, expected: String, found: String) -> ModelError {
+pub(super) fn error(tensor: &str, expected: String, found: String) -> ModelError {
     ModelError { tensor: tensor.into(), expected, found }
 }

@@ -61,8 +61,10 @@ impl Model {
         Logits::new(&values[..ws.batch.wanted.len() * width], width)
     }
 
-    /// As [`forward`](Self::forward), and returns the final hidden states too, `[rows][hidden_size]`: of
-    /// all rows of the spans for which `keeps` is true, and of the rows that get logits of the others.
+    /// As [`forward`](Self::forward), and returns the states that the net reads which drafts, `[rows]` of
+    /// [`state_width`](Self::state_width): the final hidden states, or those after the layers that a drafter
+    /// names. They are those of all rows of the spans for which `keeps` is true, and of the rows that get
+    /// logits of the others.
     ///
     /// # Panics
     /// As [`forward`](Self::forward), or if `keeps` has another length than `spans`.
@@ -76,11 +78,12 @@ impl Model {
     ) -> (Logits<'w>, &'w [f32]) {
         assert_eq!(keeps.len(), spans.len(), "each span keeps its hidden states or not");
         self.run(rt, kv, (spans, keeps), ws, Output::Logits);
-        let (vocab, hidden) = (self.spec.vocab_size, self.spec.hidden_size);
+        let (vocab, width) = (self.spec.vocab_size, self.state_width());
         let batch = &ws.batch;
         let logits = &ws.logits[..batch.logit_rows() * vocab];
-        let kept = if batch.keeps_hidden { batch.wanted.len() * hidden } else { 0 };
-        (Logits::new(logits, vocab), &ws.hidden[..kept])
+        let kept = if batch.keeps_hidden { batch.wanted.len() * width } else { 0 };
+        let states = if self.drafter.is_some() { &ws.tapped } else { &ws.hidden };
+        (Logits::new(logits, vocab), &states[..kept])
     }
 
     /// Runs a pass over spans, which keep their hidden states or not.
@@ -103,7 +106,7 @@ impl Model {
             let mut pass = Pass { model: self, exec, ws };
             pass.exec.profile.begin();
             pass.embed();
-            pass.layers(kv);
+            pass.layers(kv, 0);
             match output {
                 _ if pass.ws.batch.rows.is_empty() => {}
                 Output::Logits => pass.logits(&self.ending(), keeps.contains(&true)),
@@ -117,7 +120,7 @@ impl Model {
     }
 
     /// The end of a pass over all layers.
-    fn ending(&self) -> Ending<'_> {
+    pub(super) fn ending(&self) -> Ending<'_> {
         let last = self.weights.layers.last().expect("a model has layers");
         let (norm, head, screened) = (&self.weights.final_norm, &self.head, self.screened);
         Ending { down: &last.down, norm, head, screened }
@@ -174,7 +177,7 @@ pub(super) struct Pass<'p, 'c> {
 
 impl Pass<'_, '_> {
     /// Looks up token embeddings and computes the angles of each row's position.
-    fn embed(&mut self) {
+    pub(super) fn embed(&mut self) {
         let Workspace { batch: Batch { rows, .. }, x, cos, sin, .. } = &mut *self.ws;
         let (model, kernels) = (self.model, self.exec.kernels);
         let (hidden, half) = (model.spec.hidden_size, model.spec.rotary_dim() / 2);
@@ -190,16 +193,19 @@ impl Pass<'_, '_> {
         self.exec.profile.lap(Phase::Embed);
     }
 
-    /// Runs all layers. The last one computes only rows that get logits, once its mixer has taken what
-    /// later rows need of the others.
-    fn layers(&mut self, kv: &mut KvPool) {
+    /// Runs all layers, the keys and values of which begin with layer `first` of the pages. The last one
+    /// computes only rows that get logits, once its mixer has taken what later rows need of the others.
+    pub(super) fn layers(&mut self, kv: &mut KvPool, first: usize) {
         let layers = &self.model.weights.layers;
         let mut before = None;
         for (i, layer) in layers.iter().enumerate() {
             let last = i + 1 == layers.len();
             self.mixer_inputs(layer, before);
+            if i > 0 {
+                self.tap(i - 1);
+            }
             match &layer.mixer {
-                Mixer::Attention(weights) => self.attention(weights, kv.layer(i), last),
+                Mixer::Attention(weights) => self.attention(weights, kv.layer(first + i), last),
                 Mixer::Linear(weights) => {
                     self.linear_attention(weights, &self.model.conv[i], kv.states(i), last);
                 }
@@ -284,6 +290,7 @@ impl Pass<'_, '_> {
         let (all, others) = (self.ws.batch.rows.len(), self.ws.batch.leaves_rows_without_logits());
         let readers: &[&Linear] = if others { &[] } else { &[head] };
         self.final_norm(ending, readers);
+        self.tap(model.spec.layers - 1);
         let Self { exec, ws, .. } = self;
         let Workspace { batch, inputs, logits, screen, hidden: kept, .. } = &mut **ws;
         if keeps {

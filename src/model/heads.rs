@@ -1,7 +1,6 @@
 //! Work per head between the products of q, k, v and the output projection: biases, q and k norms,
 //! RoPE, writing to the cache, attention.
 
-use super::Model;
 use super::batch::{Batch, BatchRow};
 use crate::cache::{PAGE, PageTables, QueryContext};
 use crate::format::{AttentionWeights, Linear, Spec};
@@ -20,6 +19,8 @@ pub(super) struct Heads<'a> {
     pub weights: &'a AttentionWeights,
     pub tables: PageTables<'a>,
     pub batch: &'a Batch,
+    /// Number of columns of `qkv` before the keys.
+    pub queries: usize,
     /// `[rows][qkv_width]`: queries, each followed by its gate if there are any; keys; values.
     pub qkv: &'a [f32],
     /// `[rows][rotary_dim / 2]`.
@@ -38,7 +39,7 @@ impl Heads<'_> {
         scratch: &mut Scratch,
     ) {
         let (dim, layout) = (self.spec.head_dim, self.tables.layout());
-        let keys = self.spec.query_outputs() + head * dim;
+        let keys = self.queries + head * dim;
         let values = keys + self.spec.kv_heads * dim;
         scratch.heads.grow(3 * dim);
         let (key, rest) = scratch.heads[..3 * dim].split_at_mut(dim);
@@ -203,7 +204,8 @@ impl Heads<'_> {
     /// Copies the head at `column` of row `i` from `qkv` and adds `linear`'s bias from its output
     /// `output` on.
     fn copy(&self, i: usize, column: usize, linear: &Linear, output: usize, out: &mut [f32]) {
-        let (dim, width) = (self.spec.head_dim, Model::qkv_width(self.spec));
+        let dim = self.spec.head_dim;
+        let width = self.queries + 2 * self.spec.kv_heads * dim;
         out.copy_from_slice(&self.qkv[i * width + column..][..dim]);
         if let Some(bias) = &linear.bias {
             (self.kernels.add)(out, &bias[output..][..dim]);

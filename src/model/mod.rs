@@ -37,6 +37,8 @@
 mod attention;
 mod batch;
 mod check;
+mod draft;
+mod drafter;
 mod forward;
 mod heads;
 mod heads_in_parts;
@@ -54,7 +56,8 @@ mod workspace;
 pub use crate::batch_types::{AttentionMask, LogitRows, Logits, Output};
 pub use batch::Span;
 pub use check::ModelError;
-pub use mtp::Drafts;
+pub use draft::{Draft, DraftJob};
+pub use mtp::MtpRows;
 pub use profile::Phase;
 pub use row_cost::RowCostError;
 pub use sparsity::{Sparsity, SparsityError, SparsityRule, SparsityTarget};
@@ -99,6 +102,8 @@ pub struct Model {
     /// Weights of each layer's convolution as the kernel reads them; empty without linear attention.
     conv: Vec<Vec<f32>>,
     work: [PhaseWork; Phase::COUNT],
+    /// The drafter, if one was added.
+    drafter: Option<Box<drafter::Drafter>>,
     /// Activation sparsity of the ternary layers; off by default.
     pub sparsity: Sparsity,
 }
@@ -122,7 +127,18 @@ impl Model {
         let conv = weights.layers.iter().map(|l| arranged_conv(&spec, l)).collect();
         let (screened, sparsity) = (false, Sparsity::default());
         let (work, context) = (work(&spec, &weights, &head, screened), spec.context_length);
-        Ok(Self { spec, weights, head, screened, frequencies, context, conv, work, sparsity })
+        Ok(Self {
+            spec,
+            weights,
+            head,
+            screened,
+            frequencies,
+            context,
+            conv,
+            work,
+            drafter: None,
+            sparsity,
+        })
     }
 
     /// Allows texts of so many positions, which decides the list of factors of a model with

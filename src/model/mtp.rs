@@ -4,18 +4,20 @@
 //! token after it. Where that state is not known yet, because the token itself is a draft, the block's
 //! own output takes its place. Keys and values of the block are a layer of the same pages.
 
+use super::draft::{Draft, DraftJob, bytes};
 use super::forward::{Ending, Pass};
 use super::inputs::{Exec, Fill};
 use super::profile::Phase;
 use super::{Model, Runtime, Span, SparsityRule, Workspace};
-use crate::batch_types::{AttentionMask, Logits};
+use crate::batch_types::{AttentionMask, LogitRows, Logits};
 use crate::cache::KvPool;
-use crate::format::{Linear, Mixer, MtpWeights};
+use crate::decode::argmax;
+use crate::format::{Mixer, MtpWeights};
 use crate::par::Chunks;
 
-/// The result of [`Model::draft`] for the rows that were asked for.
+/// The result of [`Model::mtp_pass`] for the rows that were asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Drafts<'w> {
+pub struct MtpRows<'w> {
     /// Logits of the token after each row, `[rows][vocab_size]`.
     pub logits: Logits<'w>,
     /// Output of the block before the head, `[rows][hidden_size]`: stands for the hidden state of the
@@ -24,22 +26,44 @@ pub struct Drafts<'w> {
 }
 
 impl Model {
-    /// Returns the cost of a drafted token relative to a pass of one row, by the bytes that both read;
-    /// `None` without a block for multi-token prediction.
-    pub fn mtp_cost(&self) -> Option<f32> {
-        let mtp = self.weights.mtp.as_deref()?;
-        Some(self.mtp_bytes(mtp) as f32 / self.bytes_per_token() as f32)
-    }
-
     /// Bytes of weights that a drafted token reads.
-    fn mtp_bytes(&self, mtp: &MtpWeights) -> usize {
-        let of = |linear: &Linear| linear.weight.bytes();
-        let layer: usize = mtp.layer.linears().map(of).sum();
+    pub(super) fn mtp_bytes(&self, mtp: &MtpWeights) -> usize {
+        let layer: usize = mtp.layer.linears().map(bytes).sum();
         let head = match &mtp.head {
-            Some(head) => of(head),
+            Some(head) => bytes(head),
             None => self.work[Phase::Head as usize].bytes,
         };
-        of(&mtp.input) + layer + head
+        bytes(&mtp.input) + layer + head
+    }
+
+    /// Drafts with the block for multi-token prediction: [`Model::draft`]. Its first pass reads the
+    /// positions, and each further one reads the token that the last one drafted.
+    pub(super) fn draft_by_mtp(
+        &self,
+        rt: &Runtime,
+        kv: &mut KvPool,
+        jobs: &[DraftJob<'_>],
+        ws: &mut Workspace,
+    ) -> Vec<Draft> {
+        let hidden = self.spec.hidden_size;
+        let mut drafts = vec![Draft::default(); jobs.len()];
+        let mut before: Vec<f32> = jobs.iter().flat_map(|job| job.states).copied().collect();
+        let mut active: Vec<usize> = (0..jobs.len()).collect();
+        while !active.is_empty() {
+            let spans: Vec<Span<'_>> =
+                active.iter().map(|&i| mtp_span(&jobs[i], &drafts[i].tokens)).collect();
+            let MtpRows { logits, hidden: states } = self.mtp_pass(rt, kv, &spans, &before, ws);
+            before.clear();
+            let wanted = active.iter().filter(|&&i| jobs[i].wanted > 0);
+            for (row, &i) in wanted.enumerate() {
+                drafts[i].tokens.push(argmax(logits.row(row), None));
+                if drafts[i].tokens.len() < jobs[i].wanted {
+                    before.extend_from_slice(&states[row * hidden..(row + 1) * hidden]);
+                }
+            }
+            active.retain(|&i| drafts[i].tokens.len() < jobs[i].wanted);
+        }
+        drafts
     }
 
     /// Runs the block for multi-token prediction over rows of sequences, and writes its keys and values.
@@ -49,14 +73,14 @@ impl Model {
     /// # Panics
     /// When the model has no such block, `before` has another size, or a span is not causal, outside of
     /// its sequence's pages or of the vocabulary.
-    pub fn draft<'w>(
+    pub fn mtp_pass<'w>(
         &self,
         rt: &Runtime,
         kv: &mut KvPool,
         spans: &[Span<'_>],
         before: &[f32],
         ws: &'w mut Workspace,
-    ) -> Drafts<'w> {
+    ) -> MtpRows<'w> {
         let mtp = self.weights.mtp.as_deref().expect("the model has a block that drafts");
         let rows = spans.iter().map(|span| span.tokens.len()).sum::<usize>();
         assert_eq!(before.len(), rows * self.spec.hidden_size, "a hidden state for each row");
@@ -73,19 +97,29 @@ impl Model {
             let exec = Exec { scope, kernels: &rt.kernels, profile: &mut profile };
             let mut pass = Pass { model: self, exec, ws };
             pass.exec.profile.begin();
-            pass.draft(mtp, before, kv);
+            pass.mtp(mtp, before, kv);
         });
         ws.profile = profile;
         let (rows, spec) = (ws.batch.wanted.len(), &self.spec);
-        Drafts {
+        MtpRows {
             logits: Logits::new(&ws.logits[..rows * spec.vocab_size], spec.vocab_size),
             hidden: &ws.hidden[..rows * spec.hidden_size],
         }
     }
 }
 
+/// Rows of the next pass for a job: the positions to read first, then the last drafted token.
+fn mtp_span<'a>(job: &DraftJob<'a>, draft: &'a [u32]) -> Span<'a> {
+    let (start, tokens) = match draft.len() {
+        0 => (job.positions.start, &job.tokens[job.positions.clone()]),
+        drafted => (job.positions.end + drafted - 1, &draft[drafted - 1..]),
+    };
+    let logits = if job.wanted > 0 { LogitRows::Last } else { LogitRows::None };
+    Span { seq: job.seq, start, tokens, attention_mask: AttentionMask::Causal, logits }
+}
+
 impl Pass<'_, '_> {
-    fn draft(&mut self, mtp: &MtpWeights, before: &[f32], kv: &mut KvPool) {
+    fn mtp(&mut self, mtp: &MtpWeights, before: &[f32], kv: &mut KvPool) {
         self.draft_inputs(mtp, before);
         self.mixer_inputs(&mtp.layer, None);
         if let Mixer::Attention(weights) = &mtp.layer.mixer {

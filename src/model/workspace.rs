@@ -43,6 +43,9 @@ pub struct Workspace {
     /// Final hidden states of the rows that the last layer computed, `[wanted][hidden_size]`, where a pass
     /// keeps them.
     pub(super) hidden: AlignedVec<f32>,
+    /// Hidden states after the layers that a drafter names, `[wanted][taps · hidden_size]`, where a pass
+    /// keeps them.
+    pub(super) tapped: AlignedVec<f32>,
     /// Buffers of two-pass logits.
     pub(super) screen: HeadScreen,
     /// Time spent in each phase.

@@ -8,7 +8,7 @@
 //! use wrinklefree::settings::{Mode, ModelCapabilities, Settings};
 //!
 //! let model =
-//!     ModelCapabilities { name: "tiny", dlm: None, tokenizer: None, vocab: 100, rows: 64, mtp: None };
+//!     ModelCapabilities { name: "tiny", dlm: None, tokenizer: None, vocab: 100, rows: 64, draft_net: None };
 //! let mode = Settings::default().mode(&model)?;
 //! assert_eq!(mode, DecodeMode::Autoregressive);
 //!
@@ -46,12 +46,20 @@ pub struct Settings {
     pub decode_mode: Option<Mode>,
     /// Source of drafts for `verify`
     ///
-    /// [default: denoise if the model can, mtp if it has a block for it, else ngram]
+    /// [default: model with a draft model, denoise if the model can, mtp if it has a block for it, else
+    /// ngram]
     #[cfg_attr(feature = "clap", arg(long, value_name = "SOURCE", value_enum))]
     pub draft: Option<Draft>,
     /// Most tokens of a draft [default: 8]
+    ///
+    /// With `--draft model` the default is the drafter's block.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub draft_length: Option<NonZeroUsize>,
+    /// End drafts less sure than P [default: 0]
+    ///
+    /// For drafters with a confidence head: a draft ends before the first token of a lower confidence.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "P", allow_negative_numbers = true))]
+    pub draft_threshold: Option<f32>,
     /// Cost of one more row [default: measured]
     ///
     /// The cost that one more row adds to a forward pass, as a share of a pass of one row. `verify`
@@ -171,6 +179,8 @@ pub enum Draft {
     Ngram,
     /// The model's block for multi-token prediction, if its file has one
     Mtp,
+    /// The draft model
+    Model,
 }
 
 /// Values of `selector`.
@@ -225,6 +235,13 @@ impl Settings {
         mode && matches!(self.draft, None | Some(Draft::Mtp))
     }
 
+    /// Returns true if decoding with these settings may use a drafter in files of its own, if one is given.
+    #[must_use]
+    pub fn may_use_draft_model(&self) -> bool {
+        let mode = matches!(self.decode_mode, None | Some(Mode::Auto | Mode::Verify));
+        mode && matches!(self.draft, None | Some(Draft::Model))
+    }
+
     /// Returns these settings, with unset values taken from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
@@ -232,6 +249,7 @@ impl Settings {
             decode_mode: self.decode_mode.or(other.decode_mode),
             draft: self.draft.or(other.draft),
             draft_length: self.draft_length.or(other.draft_length),
+            draft_threshold: self.draft_threshold.or(other.draft_threshold),
             row_cost: self.row_cost.or(other.row_cost),
             block_size: self.block_size.or(other.block_size),
             small_block_size: self.small_block_size.or(other.small_block_size),

@@ -1,7 +1,10 @@
 //! Resolves settings to a decode mode that the model can run.
 
 use super::{Attention, Commit, Draft, Mode, Selector, Settings};
-use crate::decode::{self, DecodeMode, DiffusionError, DiffusionParams, Drafter, Inside, Unmask};
+use crate::decode::{
+    self, DecodeMode, DiffusionError, DiffusionParams, DraftNet, DraftNetKind, Drafter, Inside,
+    Unmask,
+};
 use crate::format::DlmConfig;
 use crate::text::Tokenizer;
 use std::num::NonZeroUsize;
@@ -31,9 +34,9 @@ pub struct ModelCapabilities<'a> {
     pub vocab: usize,
     /// Largest number of rows in a forward pass; a block must fit.
     pub rows: usize,
-    /// Cost of a token that its block for multi-token prediction drafts
-    /// ([`Model::mtp_cost`](crate::model::Model::mtp_cost)); `None` without such a block.
-    pub mtp: Option<f32>,
+    /// The net that drafts from its hidden states, if it has one
+    /// ([`Model::draft_net`](crate::model::Model::draft_net)).
+    pub draft_net: Option<DraftNet>,
 }
 
 /// Invalid settings, or settings that the model does not support. The message names the setting and
@@ -67,7 +70,7 @@ impl Settings {
                 Some(dlm) if dlm.ar_path && !self.can_mask(model) => Mode::Ar,
                 Some(dlm) if dlm.ar_path => Mode::Verify,
                 Some(_) => Mode::Iterative,
-                None if model.mtp.is_some() || self.draft.is_some() => Mode::Verify,
+                None if model.draft_net.is_some() || self.draft.is_some() => Mode::Verify,
                 None => Mode::Ar,
             },
             mode => mode,
@@ -110,6 +113,8 @@ impl Settings {
         range("factor", self.factor, &above_0, "above 0")?;
         range("entropy_bound", self.entropy_bound, &at_least_0, "at least 0")?;
         range("row_cost", self.row_cost, &at_least_0, "at least 0")?;
+        let share = |x: f32| (0.0..=1.0).contains(&x);
+        range("draft_threshold", self.draft_threshold, &share, "from 0 to 1")?;
         let shift = self.logit_shift.map(f32::from);
         range("logit_shift", shift, &|x| x <= 1.0, "0 or 1")?;
         let positive = [
@@ -202,25 +207,51 @@ impl Settings {
     fn drafter(&self, model: &ModelCapabilities<'_>) -> Result<Drafter, SettingsError> {
         let length = self.draft_length.map_or(DRAFT, NonZeroUsize::get);
         let can = model.dlm.is_some() || self.mask_token_id.is_some();
-        let default = match model.mtp {
+        let default = match model.draft_net.map(|net| net.kind) {
+            Some(DraftNetKind::Blocks) => Draft::Model,
             _ if can => Draft::Denoise,
-            Some(_) => Draft::Mtp,
+            Some(DraftNetKind::Mtp) => Draft::Mtp,
             None => Draft::Ngram,
         };
         match self.draft.unwrap_or(default) {
-            Draft::Mtp => match model.mtp {
-                Some(cost) => Ok(Drafter::Mtp { length, cost }),
-                None => Err(refuse(format!(
+            Draft::Mtp => self.net(model, DraftNetKind::Mtp).ok_or_else(|| {
+                refuse(format!(
                     "draft mtp: {} has no block for multi-token prediction, or it was loaded without \
                      it: use draft ngram, or load the model with draft mtp",
                     model.name
-                ))),
-            },
+                ))
+            }),
+            Draft::Model => {
+                let drafter = self.net(model, DraftNetKind::Blocks).ok_or_else(|| {
+                    refuse(format!(
+                        "draft model: {} was loaded without a drafter: set draft_model to its files",
+                        model.name
+                    ))
+                })?;
+                match drafter {
+                    Drafter::Net { net, .. } if self.draft_threshold.is_some() && !net.confident => {
+                        Err(refuse(
+                            "draft_threshold needs a drafter with a confidence head, and this one \
+                             has none",
+                        ))
+                    }
+                    drafter => Ok(drafter),
+                }
+            }
             Draft::Ngram => Ok(Drafter::Ngram { length, matches: MATCHES }),
             Draft::Denoise => {
                 Ok(Drafter::Denoise { length, mask: self.mask(model)?, shift: self.shift(model) })
             }
         }
+    }
+
+    /// The model's net of this kind as the drafter, if it has one. A drafter's block is as long as it was
+    /// trained, unless the settings ask for less.
+    fn net(&self, model: &ModelCapabilities<'_>, kind: DraftNetKind) -> Option<Drafter> {
+        let net = model.draft_net.filter(|net| net.kind == kind)?;
+        let usual = if kind == DraftNetKind::Blocks { net.longest } else { DRAFT };
+        let length = self.draft_length.map_or(usual, NonZeroUsize::get);
+        Some(Drafter::Net { length, net, threshold: self.draft_threshold.unwrap_or(0.0) })
     }
 
     /// Warnings about assumptions of a mode that was resolved from these settings.
@@ -293,7 +324,8 @@ pub fn describe(mode: &DecodeMode) -> String {
             let source = match drafter {
                 Drafter::Ngram { .. } => "ngram",
                 Drafter::Denoise { .. } => "denoise",
-                Drafter::Mtp { .. } => "mtp",
+                Drafter::Net { net: DraftNet { kind: DraftNetKind::Mtp, .. }, .. } => "mtp",
+                Drafter::Net { .. } => "model",
             };
             let cost = row_cost.map(|c| format!(", row cost {c}")).unwrap_or_default();
             return format!("verify, {source}{cost}");
@@ -338,9 +370,10 @@ mod tests {
             tokenizer: None,
             vocab: 9,
             rows: 64,
-            mtp: None,
+            draft_net: None,
         };
-        let with = ModelCapabilities { mtp: Some(0.25), ..plain };
+        let net = DraftNet::mtp(0.25);
+        let with = ModelCapabilities { draft_net: Some(net), ..plain };
         let settings = |decode_mode, draft| Settings { decode_mode, draft, ..Settings::default() };
         let described = |settings: &Settings, model| settings.mode(model).map(|m| describe(&m));
         for (mode, draft, without_block, with_block, loads) in [
@@ -359,7 +392,7 @@ mod tests {
         }
         let length = NonZeroUsize::new(3);
         let settings = Settings { draft_length: length, ..settings(None, None) };
-        let drafter = Drafter::Mtp { length: 3, cost: 0.25 };
+        let drafter = Drafter::Net { length: 3, net, threshold: 0.0 };
         assert_eq!(settings.mode(&with), Ok(DecodeMode::Verify { drafter, row_cost: None }));
     }
 }

@@ -1,6 +1,8 @@
 //! Builds tiny valid model files, which tests can damage. Also has a random number generator.
 #![allow(dead_code, missing_docs)]
 
+#[path = "drafter.rs"]
+pub mod drafter;
 #[path = "hybrid.rs"]
 pub mod hybrid;
 

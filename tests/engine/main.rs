@@ -4,12 +4,16 @@ mod agents;
 #[path = "../../benches/common/mod.rs"]
 mod common;
 mod diffusion;
+mod drafter;
+mod drafter_reference;
 #[path = "../../benches/common/hybrid.rs"]
 mod hybrid;
 mod mtp;
 #[path = "../common/diffusion.rs"]
 mod parameters;
 mod prompt_rows;
+#[path = "../linear_attention/reference.rs"]
+mod reference;
 mod requests;
 mod samplers;
 mod sampling;

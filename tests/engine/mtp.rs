@@ -2,13 +2,11 @@
 //! instruction set, they are accepted where they are right, and without a request for them the block
 //! costs nothing.
 
-#[path = "../linear_attention/reference.rs"]
-mod reference;
-
 use crate::common::Noise;
 use crate::hybrid::Kind;
+use crate::reference;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PageSelection};
-use wrinklefree::decode::{DecodeMode, Drafter};
+use wrinklefree::decode::{DecodeMode, DraftNet, Drafter};
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step, SubmitError};
 use wrinklefree::format::{Linear, Mixer, MtpWeights, Spec, Weights};
 use wrinklefree::kernel::Kernels;
@@ -99,7 +97,7 @@ fn drafts_are_those_of_the_formula() {
             for end in [1, 34, 70, 75] {
                 let span = span(seq, row, &text[row..end], LogitRows::All);
                 let states = &hidden[row * size..end * size];
-                let drafts = model.draft(&rt, &mut kv, &[span], states, &mut ws);
+                let drafts = model.mtp_pass(&rt, &mut kv, &[span], states, &mut ws);
                 for i in 0..end - row {
                     let (state, want) = &want[row + i];
                     let found = off(drafts.logits.row(i), want);
@@ -110,7 +108,7 @@ fn drafts_are_those_of_the_formula() {
                 row = end;
             }
             let span = span(seq, text.len(), &[7], LogitRows::Last);
-            let drafts = model.draft(&rt, &mut kv, &[span], &output, &mut ws);
+            let drafts = model.mtp_pass(&rt, &mut kv, &[span], &output, &mut ws);
             let found = off(drafts.logits.row(0), &second.1);
             assert!(found < 1e-4, "{isa}: the second draft is off by {found}");
         }
@@ -140,7 +138,7 @@ fn the_block_is_no_layer() {
                 bits.extend(rows.values().iter().map(|x| x.to_bits()));
                 if drafts {
                     let before = vec![0.5; part.len() * size];
-                    model.draft(&rt, &mut kv, &[span], &before, &mut ws);
+                    model.mtp_pass(&rt, &mut kv, &[span], &before, &mut ws);
                 }
             }
             bits
@@ -163,7 +161,7 @@ fn pages_of_the_block_hold_nothing_of_another_sequence() {
         let draft = |kv: &mut KvPool, ws: &mut Workspace| {
             let seq = kv.open(100).unwrap();
             let span = span(seq, 99, &[5], LogitRows::Last);
-            let drafts = model.draft(&rt, kv, &[span], &vec![0.25; size], ws);
+            let drafts = model.mtp_pass(&rt, kv, &[span], &vec![0.25; size], ws);
             let bits: Vec<u32> = drafts.logits.values().iter().map(|x| x.to_bits()).collect();
             kv.close(seq);
             bits
@@ -172,7 +170,7 @@ fn pages_of_the_block_hold_nothing_of_another_sequence() {
         let other = kv.open(128).unwrap();
         let text = tokens(128, 3);
         let span = span(other, 0, &text, LogitRows::None);
-        model.draft(&rt, &mut kv, &[span], &vec![0.5; 128 * size], &mut ws);
+        model.mtp_pass(&rt, &mut kv, &[span], &vec![0.5; 128 * size], &mut ws);
         kv.close(other);
         assert!(draft(&mut kv, &mut ws) == fresh, "{selection:?}");
     }
@@ -204,7 +202,10 @@ fn a_block_that_is_not_loaded_costs_nothing() {
 }
 
 fn mtp(length: usize) -> DecodeMode {
-    DecodeMode::Verify { drafter: Drafter::Mtp { length, cost: 0.1 }, row_cost: Some(0.0) }
+    DecodeMode::Verify {
+        drafter: Drafter::Net { length, net: DraftNet::mtp(0.1), threshold: 0.0 },
+        row_cost: Some(0.0),
+    }
 }
 
 fn matrix(rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> Linear {

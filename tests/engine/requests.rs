@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::{
-    Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, Pooling, Sampled,
-    SamplingParams, Unmask,
+    Commit, Constraint, DecodeMode, DiffusionParams, DraftNet, Drafter, Inside, Next, Pooling,
+    Sampled, SamplingParams, Unmask,
 };
 use wrinklefree::engine::{
     Engine, EngineConfig, EngineStats, EventKind, FinishReason, MessageEnds, Request, SeqId, Step,
@@ -298,7 +298,7 @@ struct Tally {
 
 /// Returns the mode whose output a mode gives.
 fn undrafted(mode: &DecodeMode) -> DecodeMode {
-    if mode.drafts_by_mtp() { DecodeMode::Autoregressive } else { mode.clone() }
+    if mode.draft_net().is_some() { DecodeMode::Autoregressive } else { mode.clone() }
 }
 
 /// Runs six requests in one engine. Each must give the output that it gives alone, in an engine without a
@@ -478,7 +478,11 @@ fn multi_token_prediction_changes_nothing() {
         round(&mut dice, model, config, &mut tally, |dice| {
             let mut request = dice.request();
             if dice.below(4) > 0 && !request.mode.reads_only() {
-                let drafter = Drafter::Mtp { length: 1 + dice.below(12), cost: 0.2 };
+                let drafter = Drafter::Net {
+                    length: 1 + dice.below(12),
+                    net: DraftNet::mtp(0.2),
+                    threshold: 0.0,
+                };
                 let row_cost = dice.of(&[Some(0.0), Some(0.0), None]);
                 request.mode = DecodeMode::Verify { drafter, row_cost };
                 drafted.set(drafted.get() + 1);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{
-    Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
+    Commit, DecodeMode, DiffusionParams, DraftNet, Drafter, Inside, SamplingParams, Unmask,
 };
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step};
 use wrinklefree::format::{File, LoadOptions, load_with};
@@ -122,7 +122,10 @@ fn hybrid() -> Vec<Generation> {
 }
 
 fn with_mtp() -> Vec<Generation> {
-    let mtp = generation("greedy", verify(Drafter::Mtp { length: 3, cost: 0.1 }));
+    let mtp = generation(
+        "greedy",
+        verify(Drafter::Net { length: 3, net: DraftNet::mtp(0.1), threshold: 0.0 }),
+    );
     hybrid().into_iter().chain([mtp]).collect()
 }
 

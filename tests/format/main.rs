@@ -4,6 +4,7 @@ mod bad_input;
 mod codec;
 #[path = "../common/counting.rs"]
 mod counting;
+mod drafter;
 mod export;
 mod finite;
 #[path = "../common/format.rs"]

@@ -20,6 +20,13 @@ pub fn hidden(spec: &Spec, w: &Weights, tokens: &[u32]) -> Vec<Vec<f64>> {
     x.iter().map(|x| rms(x, &w.final_norm, spec)).collect()
 }
 
+/// States of all positions after the first `layers` layers.
+pub fn states(spec: &Spec, w: &Weights, tokens: &[u32], layers: usize) -> Vec<Vec<f64>> {
+    let mut x: Vec<Vec<f64>> = tokens.iter().map(|&token| embedding(w, token)).collect();
+    w.layers[..layers].iter().for_each(|l| layer(spec, l, &mut x));
+    x
+}
+
 /// Output of the block for multi-token prediction in front of its head and its logits, for the positions
 /// of `tokens`. `before` has the hidden state before each.
 pub fn drafts(
@@ -50,14 +57,16 @@ pub fn drafts(
     x.iter().map(output).collect()
 }
 
-fn head(w: &Weights, x: &[f64]) -> Vec<f64> {
+/// Logits of a hidden state.
+pub fn head(w: &Weights, x: &[f64]) -> Vec<f64> {
     match &w.head {
         Some(head) => times(head, x),
         None => product(&w.embed, &turned(w.embed_rotation.as_deref(), x)),
     }
 }
 
-fn layer(spec: &Spec, layer: &LayerWeights, x: &mut [Vec<f64>]) {
+/// Runs a layer over all positions.
+pub fn layer(spec: &Spec, layer: &LayerWeights, x: &mut [Vec<f64>]) {
     let inputs: Vec<_> = x.iter().map(|x| rms(x, &layer.mixer_norm, spec)).collect();
     let mixed = match &layer.mixer {
         Mixer::Attention(w) => attention(spec, w, &inputs),
@@ -74,7 +83,8 @@ fn layer(spec: &Spec, layer: &LayerWeights, x: &mut [Vec<f64>]) {
     }
 }
 
-fn embedding(w: &Weights, token: u32) -> Vec<f64> {
+/// Embedding of a token.
+pub fn embedding(w: &Weights, token: u32) -> Vec<f64> {
     let row = row(&w.embed, token as usize);
     match &w.embed_rotation {
         None => row,
@@ -115,7 +125,8 @@ fn attention(spec: &Spec, w: &AttentionWeights, inputs: &[Vec<f64>]) -> Vec<Vec<
     out
 }
 
-fn rope(spec: &Spec, head: &[f64], position: usize) -> Vec<f64> {
+/// Turns a head by the angles of a position.
+pub fn rope(spec: &Spec, head: &[f64], position: usize) -> Vec<f64> {
     let (mut out, rotary) = (head.to_vec(), spec.rotary_dim());
     for i in 0..rotary / 2 {
         let frequency = spec.rope.theta.powf(-2.0 * i as f64 / rotary as f64);
@@ -185,7 +196,7 @@ fn linear_attention(
 }
 
 /// y = W·x, or W·H(s ⊙ x) in a rotated basis.
-fn times(linear: &Linear, x: &[f64]) -> Vec<f64> {
+pub fn times(linear: &Linear, x: &[f64]) -> Vec<f64> {
     product(&linear.weight, &turned(linear.rotation.as_deref(), x))
 }
 
@@ -193,7 +204,8 @@ fn product(matrix: &Matrix, x: &[f64]) -> Vec<f64> {
     (0..matrix.rows()).map(|r| dot(&row(matrix, r), x)).collect()
 }
 
-fn row(matrix: &Matrix, r: usize) -> Vec<f64> {
+/// A row of a matrix.
+pub fn row(matrix: &Matrix, r: usize) -> Vec<f64> {
     let mut row = vec![0.0; matrix.cols()];
     matrix.row_f32(r, &mut row);
     row.into_iter().map(f64::from).collect()
@@ -217,7 +229,8 @@ fn hadamard(x: &[f64], block: usize) -> Vec<f64> {
     x.chunks(block).flat_map(|x| (0..block).map(move |r| of(x, r))).collect()
 }
 
-fn rms(x: &[f64], norm: &[f32], spec: &Spec) -> Vec<f64> {
+/// RMSNorm.
+pub fn rms(x: &[f64], norm: &[f32], spec: &Spec) -> Vec<f64> {
     let mean = dot(x, x) / x.len() as f64;
     let factor = 1.0 / (mean + f64::from(spec.norm_eps)).sqrt();
     x.iter().zip(norm).map(|(x, w)| x * factor * f64::from(*w)).collect()
@@ -228,14 +241,17 @@ fn unit(x: &[f64]) -> Vec<f64> {
     x.iter().map(|x| x / length).collect()
 }
 
-fn add(x: &mut [f64], y: &[f64]) {
+/// x += y.
+pub fn add(x: &mut [f64], y: &[f64]) {
     x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+/// Inner product.
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-fn sigmoid(x: f64) -> f64 {
+/// 1 / (1 + e^−x).
+pub fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }

@@ -176,7 +176,7 @@ fn generate(checkpoint: Checkpoint) -> Option<()> {
         tokenizer: None,
         vocab: model.spec().vocab_size,
         rows: 512,
-        mtp: model.mtp_cost(),
+        draft_net: model.draft_net(),
     };
     modes.extend(Settings::default().mode(&capabilities).ok());
     let runtime = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).ok()? };

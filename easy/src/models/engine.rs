@@ -37,7 +37,8 @@ impl SingleSequence<'_> {
     ) -> anyhow::Result<Engine> {
         let config = self.config(&model, &runtime)?;
         let EngineConfig { kv_pages, max_batch_tokens, .. } = config;
-        MemoryNeed::engine(model.spec(), &self.kv, kv_pages, max_batch_tokens).check()?;
+        let kv = KvConfig { drafter: model.draft_layers(), ..self.kv };
+        MemoryNeed::engine(model.spec(), &kv, kv_pages, max_batch_tokens).check()?;
         Ok(Engine::new(model, tokenizer, runtime, config)?)
     }
 

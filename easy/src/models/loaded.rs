@@ -215,7 +215,12 @@ impl Loaded {
         let Checkpoint { spec, weights, text, mut generation, dlm, flushed: count, notes, .. } =
             checkpoint;
         let model = model(&name, spec, weights)?;
-        let (model, mut warnings) = options.prepare_from(model, &files, runtime);
+        let (mut model, mut warnings) = options.prepare_from(model, &files, runtime);
+        if let Some(drafter) = &options.drafter {
+            let (with, concluded) = drafter.add_to(model, runtime, progress)?;
+            model = with;
+            warnings.extend(concluded);
+        }
         warnings.extend(flushed(count).into_iter().chain(mtp).chain(notes));
         let mask = dlm.as_ref().and_then(|dlm| dlm.mask_token_id);
         let ModelText { tokenizer, template, end_tokens, notes } =
@@ -253,7 +258,7 @@ impl Loaded {
             tokenizer: self.tokenizer.as_deref(),
             vocab: self.model.spec().vocab_size,
             rows: MAX_BATCH_TOKENS,
-            mtp: self.model.mtp_cost(),
+            draft_net: self.model.draft_net(),
         }
     }
 

@@ -6,6 +6,7 @@
 pub mod chat_prompt;
 #[cfg(feature = "default-model")]
 pub mod default_model;
+mod drafter;
 pub mod engine;
 mod error;
 pub mod fit;
@@ -26,6 +27,7 @@ pub mod store;
 mod synthetic;
 pub mod weight_sizes;
 
+pub use drafter::{DrafterOptions, OpenedDrafter};
 pub use error::{NoTokenizer, OpenError};
 pub use loaded::{Loaded, Opened, OpenedWeights, checkpoint, tokenizer};
 pub use options::{ActivationBits, LayoutChoice, Logits, OpenOptions};

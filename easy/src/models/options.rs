@@ -1,5 +1,6 @@
 //! Options for opening a model: its location, and how its weights and logits are used.
 
+use super::drafter::DrafterOptions;
 use super::mapped::Files;
 use super::rope_scaling::RopeRule;
 use super::source::Placement;
@@ -33,6 +34,9 @@ pub struct OpenOptions {
     /// True to load the block for multi-token prediction, if the model has one:
     /// [`Settings::may_use_mtp`](wrinklefree::settings::Settings::may_use_mtp).
     pub mtp: bool,
+    /// The drafter to load, if decoding may use one:
+    /// [`Settings::may_use_draft_model`](wrinklefree::settings::Settings::may_use_draft_model).
+    pub drafter: Option<DrafterOptions>,
     /// Tokens that end a text in addition to those of the model's files and those that are known by name: exact
     /// names, or ids.
     pub stop_tokens: Vec<String>,
@@ -55,6 +59,7 @@ impl Default for OpenOptions {
             weights: Placement::default(),
             allow_control_tokens: false,
             mtp: false,
+            drafter: None,
             stop_tokens: Vec::new(),
             chat_template: None,
             template_fixes: true,

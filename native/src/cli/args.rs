@@ -5,14 +5,16 @@ use super::out;
 use super::typed::Typed;
 use crate::machine::{Threads, cores};
 use crate::models::rope_scaling::{self, RopeRule, beyond};
-use crate::models::{ActivationBits, LayoutChoice, Logits, OpenOptions, Placement, Synthetic};
+use crate::models::{
+    ActivationBits, DrafterOptions, LayoutChoice, Logits, OpenOptions, Placement, Synthetic,
+};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::ffi::OsString;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::SubmitError;
-use wrinklefree::format::Spec;
+use wrinklefree::format::{DraftLayout, Spec};
 use wrinklefree::model::{Model, Sparsity};
 
 /// Options that name a model and how it is opened.
@@ -106,8 +108,8 @@ pub struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// Returns these options without the command line. `mtp` asks for the block for multi-token
-    /// prediction.
+    /// Returns these options without the command line and without the drafter. `mtp` asks for the block for
+    /// multi-token prediction.
     pub fn options(&self, mtp: bool) -> OpenOptions {
         OpenOptions {
             model: self.model.clone(),
@@ -120,10 +122,43 @@ impl ModelArgs {
             weights: self.weights,
             allow_control_tokens: self.allow_control_tokens,
             mtp,
+            drafter: None,
             stop_tokens: self.stop_token.clone(),
             chat_template: self.chat_template.clone(),
             template_fixes: self.template_fixes,
         }
+    }
+}
+
+/// Options that name a drafter.
+#[derive(Args, Debug)]
+pub struct DrafterArgs {
+    /// Drafter for this model: file, folder or id
+    ///
+    /// A small model (DFlash, DSpark) that was trained to draft for this one: a GGUF file, a directory, or a
+    /// hub id. `--draft model`, the default with it, drafts with it; the text stays that of the model.
+    #[arg(long, value_name = "PATH|ID")]
+    pub draft_model: Option<OsString>,
+    /// Layout of its blocks [default: its files']
+    ///
+    /// Tokens that the rows of a block predict: those at their own positions (dflash), or those after them,
+    /// from the newest token on (dspark). Few files state it. Without a statement, a Markov head tells
+    /// dspark.
+    #[arg(long, value_name = "LAYOUT", value_parser = one_of(&DraftLayout::ALL, DraftLayout::name))]
+    pub draft_layout: Option<DraftLayout>,
+}
+
+impl DrafterArgs {
+    /// The drafter that they name, if they name one.
+    ///
+    /// # Errors
+    /// If there is a layout without a drafter.
+    pub fn options(&self) -> anyhow::Result<Option<DrafterOptions>> {
+        let layout = self.draft_layout;
+        if layout.is_some() && self.draft_model.is_none() {
+            return Err(usage("--draft-layout is the layout of --draft-model: name the drafter"));
+        }
+        Ok(self.draft_model.clone().map(|model| DrafterOptions { model, layout }))
     }
 }
 

@@ -1,14 +1,17 @@
 //! Opening models from the command line: with progress on the terminal, and warnings printed.
 
-use super::args::ModelArgs;
+use super::args::{DrafterArgs, ModelArgs};
 use super::out;
 use super::progress::Progress;
 use super::suggest::opening;
 use crate::models::chat_prompt::hears_system;
-use crate::models::{self, Loaded, Opened, OpenedWeights, Placement, Synthetic, weight_sizes};
+use crate::models::{
+    self, Loaded, OpenOptions, Opened, OpenedWeights, Placement, Synthetic, weight_sizes,
+};
 use std::ffi::OsStr;
 use wrinklefree::format::LoadOptions;
 use wrinklefree::model::Runtime;
+use wrinklefree::settings::Settings;
 use wrinklefree::text::ChatTemplate;
 
 /// Prints warnings on standard error.
@@ -40,13 +43,25 @@ pub fn checkpoint(
 }
 
 impl ModelArgs {
-    /// Opens the model that these options name, with its text parts, and with its block for multi-token
-    /// prediction if `mtp` is true.
+    /// Opens the model that these options name, with its text parts, and with what may draft for it with
+    /// these settings: the drafter that is named, or its block for multi-token prediction.
     ///
     /// # Errors
     /// As [`Loaded::open`].
-    pub fn open(&self, mtp: bool, runtime: &Runtime) -> anyhow::Result<Loaded> {
-        let loaded = Loaded::open(&self.options(mtp), runtime, &mut Progress::default());
+    pub fn open(
+        &self,
+        drafting: Option<(&Settings, &DrafterArgs)>,
+        runtime: &Runtime,
+    ) -> anyhow::Result<Loaded> {
+        let drafter = drafting.map(|(_, drafter)| drafter.options()).transpose()?.flatten();
+        let settings = drafting.map(|(settings, _)| settings);
+        let options = OpenOptions {
+            drafter: drafter
+                .clone()
+                .filter(|_| settings.is_some_and(Settings::may_use_draft_model)),
+            ..self.options(settings.is_some_and(Settings::may_use_mtp) && drafter.is_none())
+        };
+        let loaded = Loaded::open(&options, runtime, &mut Progress::default());
         let loaded = loaded.map_err(opening)?;
         warn(&loaded.warnings);
         Ok(loaded)

@@ -4,7 +4,7 @@ use crate::bench::isa_comparison::{self, Comparison};
 use crate::bench::measure::{Bench, Kind, Test};
 use crate::bench::report::{OutputArgs, Report};
 use crate::bench::{limits, requests, speed};
-use crate::cli::args::{self, KvArgs, ModelArgs};
+use crate::cli::args::{self, DrafterArgs, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{kernels, open, out, progress};
 use crate::config::DecodeArgs;
@@ -50,6 +50,8 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    drafter: DrafterArgs,
     /// Random weights instead of a model
     #[arg(long, value_parser = args::synthetic(),
         conflicts_with_all = ["model_path", "rope_scaling"])]
@@ -232,7 +234,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let loader = &machine::all_cores()?;
     let loaded = match args.synthetic {
         Some(shape) => args.model.prepare(shape.loaded(), loader),
-        None => args.model.open(settings.may_use_mtp(), loader)?,
+        None => args.model.open(Some((settings, &args.drafter)), loader)?,
     };
     let mode = settings.mode(&loaded.capabilities())?;
     open::warn(&settings.warnings(&loaded.capabilities(), &mode));

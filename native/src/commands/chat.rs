@@ -5,7 +5,7 @@ mod input;
 mod settings;
 
 use crate::cli::answer_format::AnswerFormat;
-use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
+use crate::cli::args::{self, ComputeArgs, DrafterArgs, KvArgs, ModelArgs, ShiftArgs};
 use crate::cli::atomic_file::Draft;
 use crate::cli::exit::Exit;
 use crate::cli::result_format::ResultFormat;
@@ -45,6 +45,8 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    drafter: DrafterArgs,
     /// A system message to start with
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -79,7 +81,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(args.compute.threads())?;
-    let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
+    let loaded = args.model.open(Some((&args.decoding.settings()?, &args.drafter)), &runtime)?;
     let context = args::context(args.context, loaded.model.spec());
     let loaded = Loaded { model: args::allow(loaded.model, context), ..loaded };
     args::warn_beyond(context, loaded.model.spec());

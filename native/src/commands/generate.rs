@@ -3,7 +3,7 @@
 mod diffusion_view;
 
 use crate::cli::answer_format::AnswerFormat;
-use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
+use crate::cli::args::{self, ComputeArgs, DrafterArgs, KvArgs, ModelArgs, ShiftArgs};
 use crate::cli::exit::{Exit, usage};
 use crate::cli::result_format::ResultFormat;
 use crate::cli::session::{self, Answer};
@@ -50,6 +50,8 @@ pub struct Args {
     prompt: Option<String>,
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    drafter: DrafterArgs,
     /// A system message for the chat template
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
@@ -128,7 +130,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let isa = runtime.kernels.isa().name();
-    let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
+    let loaded = args.model.open(Some((&args.decoding.settings()?, &args.drafter)), &runtime)?;
     let longest = args.context.unwrap_or(loaded.model.spec().context_length);
     args::warn_beyond(longest, loaded.model.spec());
     let (request, parser) = request(args, &loaded, (&prompt, &tools, documents), longest)?;
@@ -150,6 +152,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         false => session::run(&mut engine, request, parser, AnswerView::new(Thinking::Shown)),
     };
     let answer = answer.context("cannot answer the prompt")?;
+    open::warn(&engine.weak_drafter().into_iter().collect::<Vec<_>>());
     if args.show_steps {
         out::print(&answer.text)?;
     }

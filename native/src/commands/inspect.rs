@@ -1,20 +1,23 @@
 //! `wf-run inspect`: what a model is and what it needs.
 
-use crate::cli::args::{self, HubArgs, KvArgs};
+use crate::cli::args::{self, DrafterArgs, HubArgs, KvArgs};
+use crate::cli::progress::Progress;
 use crate::cli::result_format::ResultFormat;
+use crate::cli::suggest::opening;
 use crate::cli::{human, kernels, open, out};
 use crate::config::ConfigArgs;
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::weight_sizes::{self, Group};
-use crate::models::{OpenOptions, Opened};
+use crate::models::{DrafterOptions, OpenOptions, Opened};
 use anyhow::Context;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, StateShape};
 use wrinklefree::format::{
-    Checkpoint, DlmConfig, GenerationDefaults, LayerWeights, Spec, TrainingStatement, Weights,
+    Checkpoint, DlmConfig, DrafterConfig, GenerationDefaults, LayerWeights, Spec,
+    TrainingStatement, Weights,
 };
 use wrinklefree::model::{Model, Workspace};
 use wrinklefree::text::{EndToken, ModelText, describe_end_tokens};
@@ -33,6 +36,8 @@ pub struct Args {
     model: Option<OsString>,
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    drafter: DrafterArgs,
     /// Positions for the memory estimate
     ///
     /// [default: the model's, at most 4096]
@@ -61,6 +66,8 @@ struct Report {
     rotation: Option<RotatedWeights>,
     /// Reason why the block for multi-token prediction of the files cannot be used.
     mtp_fault: Option<String>,
+    /// How the drafter drafts, if one is named.
+    drafter: Option<DrafterConfig>,
     /// Number of subnormal weights that loading sets to zero.
     subnormal_weights: usize,
     tensors: Vec<Group>,
@@ -117,6 +124,8 @@ struct Memory {
     tokenizer: u64,
     /// Buffers of the largest forward pass of a server.
     buffers: u64,
+    /// Weights of the drafter.
+    drafter: u64,
     /// Recurrent states of a sequence.
     states: u64,
     /// A copy of them in the prefix cache.
@@ -137,17 +146,26 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (text_parts, tokenizer) = text_parts(&name, &checkpoint);
     let tied_head = checkpoint.weights.head.is_none();
     let model = Model::new(checkpoint.spec, checkpoint.weights).context(name.clone())?;
+    let model = match args.drafter.options()? {
+        None => model,
+        Some(drafter) => with_drafter(model, &drafter)?,
+    };
     let spec = model.spec().clone();
     let tensors = weight_sizes::groups(model.weights());
     let bytes = tensors.iter().map(|g| g.bytes).sum();
     let context = args::context(args.context, &spec);
     args::warn_beyond(context, &spec);
-    let cache = |kv: &KvConfig| KvPool::bytes(&spec, context.div_ceil(PAGE), kv) as u64;
+    let cache = |kv: &KvConfig| {
+        let kv = KvConfig { drafter: model.draft_layers(), ..*kv };
+        KvPool::bytes(&spec, context.div_ceil(PAGE), &kv) as u64
+    };
     let kv_cache = cache(&args.kv.config());
     let in_type =
         |t: KvType| (t.name(), cache(&KvConfig { keys: t, values: t, ..args.kv.config() }));
     let kv_cache_by_type = KvType::ALL.into_iter().map(in_type).collect();
     let buffers = Workspace::bytes(&spec, MAX_BATCH_TOKENS) as u64;
+    let buffers = buffers.saturating_add(model.draft_buffer_bytes(MAX_BATCH_TOKENS) as u64);
+    let drafter_bytes = model.drafter_bytes() as u64;
     let (shape, isa) = (StateShape::of(&spec), machine::kernels()?.isa());
     let states = shape.map_or(0, |shape| shape.bytes() as u64);
     let report = Report {
@@ -158,6 +176,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         tied_head,
         rotation: RotatedWeights::of(model.weights()),
         mtp_fault: checkpoint.mtp_fault.map(|fault| fault.to_string()),
+        drafter: model.drafter().cloned(),
         subnormal_weights: checkpoint.flushed,
         tensors,
         stored_types: checkpoint.stored_types,
@@ -180,13 +199,30 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             states,
             state_snapshot: shape.map_or(0, |shape| shape.snapshot_bytes() as u64),
             kv_cache_by_type,
-            total: [bytes, kv_cache, states, tokenizer, buffers]
+            drafter: drafter_bytes,
+            total: [bytes, kv_cache, states, tokenizer, buffers, drafter_bytes]
                 .into_iter()
                 .fold(0, u64::saturating_add),
         },
         spec,
     };
     if args.output.is_json() { out::json(&report) } else { out::print(&text(&report)) }
+}
+
+/// Adds a drafter to the model.
+fn with_drafter(model: Model, drafter: &DrafterOptions) -> anyhow::Result<Model> {
+    let runtime = machine::all_cores()?;
+    let added = drafter.add_to(model, &runtime, &mut Progress::default()).map_err(opening)?;
+    open::warn(&added.1.into_iter().collect::<Vec<_>>());
+    Ok(added.0)
+}
+
+/// The memory of the drafter, if there is one.
+fn drafter(memory: &Memory) -> String {
+    match memory.drafter {
+        0 => String::new(),
+        bytes => format!(", drafter {}", human::bytes(bytes)),
+    }
 }
 
 /// Builds the text parts, and returns them with the memory that they take. Those that cannot be used
@@ -233,6 +269,7 @@ fn text(report: &Report) -> String {
         ("head tied", yes(report.tied_head).into()),
         ("rotated weights", rotation(report.rotation.as_ref())),
         ("drafting block (MTP)", drafting_block(report)),
+        ("drafter", report.drafter.as_ref().map_or("none".into(), |drafter| drafter.describe())),
         ("subnormal weights", subnormal),
         ("tokenizer", yes(report.tokenizer).into()),
         ("end", ends),
@@ -253,7 +290,7 @@ fn text(report: &Report) -> String {
             "memory",
             format!(
                 "{} at {} positions: weights {}, key/value cache {}{}, tokenizer {}, \
-                 buffers {}",
+                 buffers {}{}",
                 human::bytes(memory.total),
                 memory.context,
                 human::bytes(memory.weights),
@@ -261,6 +298,7 @@ fn text(report: &Report) -> String {
                 states(memory),
                 human::bytes(memory.tokenizer),
                 human::bytes(memory.buffers),
+                drafter(memory),
             ),
         ),
         ("key/value cache", types.join(", ")),

@@ -3,7 +3,7 @@
 mod models;
 
 use super::Cli;
-use crate::cli::args::{self, KvArgs, ModelArgs};
+use crate::cli::args::{self, DrafterArgs, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{malloc, open, out};
 use crate::config::{
@@ -11,7 +11,7 @@ use crate::config::{
 };
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::{Loaded, OpenOptions, Synthetic};
+use crate::models::{DrafterOptions, Loaded, OpenOptions, Synthetic};
 use crate::serve::{
     self, Access, ApiKeys, Benchmark, EngineBuilder, EngineLimits, LoadModel, Models, NamedKey,
     RequestLimits, ServerConfig, Tls, Warmup, log,
@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use wrinklefree::format::GenerationDefaults;
+use wrinklefree::settings::Settings;
 
 /// Maximum size of the prompt cache on disk in bytes.
 const DEFAULT_CACHE_SIZE: u64 = 16 << 30;
@@ -66,7 +67,7 @@ pub struct Args {
     /// Random weights of this shape, with the tokenizer of the embedded model: for measuring speed
     /// without a download.
     #[arg(long, value_parser = args::synthetic(),
-        conflicts_with_all = ["model_path", "rope_scaling"])]
+        conflicts_with_all = ["model_path", "rope_scaling", "draft_model"])]
     synthetic: Option<Synthetic>,
     #[command(flatten)]
     keys: Keys,
@@ -102,6 +103,7 @@ fn server_config(
 ) -> anyhow::Result<ServerConfig> {
     let Keys {
         model,
+        drafter,
         models,
         host,
         port,
@@ -132,17 +134,13 @@ fn server_config(
     // Wrong kernels and settings are said before anything listens.
     machine::kernels()?;
     settings.check()?;
-    if server.cache_size.is_some() && server.cache_dir.is_none() {
-        return Err(usage("--cache-size is the size of --cache-dir FOLDER: name the folder"));
-    }
-    if server.cache_dir.is_some() && !scheduler.enable_radix_cache {
-        return Err(usage("--cache-dir is for the prompt cache: it needs the radix cache"));
-    }
+    check_cache(&server, &scheduler)?;
     sampling.over(GenerationDefaults::default()).map_err(|error| usage(error.to_string()))?;
+    let drafter = only_drafter(&drafter, models.is_some() || !layers.models.is_empty())?;
     let (models, name) =
         served_models(&server, &model, (models, layers.models), synthetic.is_some())?;
     Ok(ServerConfig {
-        load: load_model(synthetic, settings.may_use_mtp()),
+        load: load_model(synthetic, &settings, drafter),
         models,
         manage_models: server.manage_models,
         builder: EngineBuilder {
@@ -174,6 +172,26 @@ fn server_config(
         },
         drain: Duration::from_secs(server.drain),
     })
+}
+
+/// Refuses options about the prompt cache on disk that need others.
+fn check_cache(server: &ServerArgs, scheduler: &SchedulerArgs) -> anyhow::Result<()> {
+    if server.cache_size.is_some() && server.cache_dir.is_none() {
+        return Err(usage("--cache-size is the size of --cache-dir FOLDER: name the folder"));
+    }
+    if server.cache_dir.is_some() && !scheduler.enable_radix_cache {
+        return Err(usage("--cache-dir is for the prompt cache: it needs the radix cache"));
+    }
+    Ok(())
+}
+
+/// Returns the drafter of the only model; refuses one where there are `several` models.
+fn only_drafter(drafter: &DrafterArgs, several: bool) -> anyhow::Result<Option<DrafterOptions>> {
+    let drafter = drafter.options()?;
+    if drafter.is_some() && several {
+        return Err(usage("--draft-model drafts for one model, but this server has several"));
+    }
+    Ok(drafter)
 }
 
 /// Returns the models of a folder and a list, or the only one, and its name.
@@ -216,11 +234,18 @@ fn check_host(host: Host, open: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the function that reads a model, or makes one of this shape. `mtp` is true if settings may use
-/// the block for multi-token prediction.
-fn load_model(synthetic: Option<Synthetic>, mtp: bool) -> LoadModel {
+/// Returns the function that reads a model, or makes one of this shape, with what these settings may draft
+/// with: the drafter, or the block for multi-token prediction.
+fn load_model(
+    synthetic: Option<Synthetic>,
+    settings: &Settings,
+    drafter: Option<DrafterOptions>,
+) -> LoadModel {
+    let mtp = settings.may_use_mtp() && drafter.is_none();
+    let drafter = drafter.filter(|_| settings.may_use_draft_model());
     Box::new(move |source, runtime, progress| {
-        let options = OpenOptions { mtp, ..source.open.clone() };
+        let drafter = drafter.clone();
+        let options = OpenOptions { mtp, drafter, ..source.open.clone() };
         let loaded = Loaded::open(&options, runtime, progress)?;
         Ok(match synthetic {
             None => loaded,

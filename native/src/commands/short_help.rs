@@ -10,14 +10,16 @@ const COLUMNS: usize = 80;
 const AROUND: usize = 8;
 
 /// Flags that few users need: `-h` only counts them.
-const RARE: [&str; 25] = [
+const RARE: [&str; 28] = [
     "activation_sparsity",
     "allow_control_tokens",
     "block_attention",
     "chat_template",
     "chat_template_kwargs",
     "commit",
+    "draft_layout",
     "draft_length",
+    "draft_threshold",
     "entropy_bound",
     "factor",
     "frequency_penalty",
@@ -32,6 +34,7 @@ const RARE: [&str; 25] = [
     "row_cost",
     "selector",
     "slots_per_pass",
+    "small_block_size",
     "stop_token",
     "sub_block_cache",
     "suffix",

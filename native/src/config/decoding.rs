@@ -39,12 +39,6 @@ impl DecodeArgs {
         Ok(Settings { decode_mode, selector, threshold, ..self.settings()? })
     }
 
-    /// Returns true if decoding may use a model's block for multi-token prediction.
-    pub fn may_use_mtp(&self) -> anyhow::Result<bool> {
-        let layers = Layers::read(self.config.as_deref())?;
-        Ok(self.settings.clone().or(layers.settings()?).may_use_mtp())
-    }
-
     /// Returns these options with a decode mode that fills a hole.
     pub fn filling(self, hole: &Hole) -> anyhow::Result<Self> {
         let layers = Layers::read(self.config.as_deref())?;

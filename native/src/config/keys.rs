@@ -2,7 +2,7 @@
 //! help; the file, the environment and their errors use the same definition.
 
 use super::{Bytes, DryArgs, Host, KeepAlive, LogFormat, Origin, TrustedProxy};
-use crate::cli::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
+use crate::cli::args::{ComputeArgs, DrafterArgs, KEEP, KvArgs, ModelArgs, positions};
 use crate::cli::client::PORT;
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use clap::{ArgAction, Args, Command};
@@ -29,6 +29,8 @@ const SECRET: &str = "api_key";
 pub struct Keys {
     #[command(flatten)]
     pub model: ModelArgs,
+    #[command(flatten)]
+    pub drafter: DrafterArgs,
     /// Address or name to listen on
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
     pub host: Host,
@@ -468,6 +470,8 @@ mod tests {
                 "stop_token",
                 "chat_template",
                 "template_fixes",
+                "draft_model",
+                "draft_layout",
                 "host",
                 "port",
                 "models_dir",

@@ -286,6 +286,9 @@ impl EngineThread {
             }
             self.batcher.flush(self.active.is_empty());
             self.metrics.stats(self.engine.stats());
+            if let Some(weakness) = self.engine.weak_drafter() {
+                tracing::warn!("{weakness}");
+            }
             self.trim();
         }
     }

@@ -118,7 +118,7 @@ impl ApiError {
             SubmitError::NgramMatches { .. } | SubmitError::LinearAttention(_) => {
                 ("decode_mode", "invalid_value")
             }
-            SubmitError::NoMtp => ("draft", "invalid_value"),
+            SubmitError::NoMtp | SubmitError::NoDrafter => ("draft", "invalid_value"),
             SubmitError::Constraint(_) => ("response_format", "invalid_grammar"),
             SubmitError::Diffusion(error) => (diffusion_param(error), "invalid_value"),
         };

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use wrinklefree::cache::KvConfig;
-use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec, Weights};
+use wrinklefree::decode::DraftNet;
+use wrinklefree::format::{DlmConfig, DrafterConfig, GenerationDefaults, Spec, Weights};
 use wrinklefree::model::Sparsity;
 use wrinklefree::settings::{ModelCapabilities, Reasoning, Sampling, Settings};
 use wrinklefree::ternary::Layout;
@@ -53,8 +54,10 @@ pub struct ServedModel {
     pub vocab: usize,
     /// True for the long list of LongRoPE, false for the short one; `None` without LongRoPE.
     pub long_rope: Option<bool>,
-    /// Cost of a token that its block for multi-token prediction drafts; `None` without one.
-    pub mtp: Option<f32>,
+    /// The net that drafts from its hidden states, if it has one.
+    pub draft_net: Option<DraftNet>,
+    /// How its drafter was read, if it has one.
+    pub drafter: Option<DrafterConfig>,
     /// Maximum number of positions per sequence.
     pub context: usize,
     /// Slots of running requests.
@@ -164,7 +167,7 @@ impl ServedModel {
 
     /// Returns what decides the bytes of the prompt cache.
     pub fn cache_identity(&self) -> Value {
-        json!({
+        let mut identity = json!({
             "spec": self.spec,
             "fingerprint": self.size.fingerprint,
             "keys": self.kv.keys.name(),
@@ -174,7 +177,11 @@ impl ServedModel {
             "isa": self.isa,
             "sparsity": self.activation_sparsity.to_string(),
             "long_rope": self.long_rope,
-        })
+        });
+        if let Some(drafter) = &self.drafter {
+            identity["drafter"] = json!([drafter, format!("{:?}", self.kv.drafter)]);
+        }
+        identity
     }
 
     /// Returns true if it has recurrent states, which the prefix cache keeps at few positions only.
@@ -219,7 +226,7 @@ impl ServedModel {
             tokenizer: Some(&self.tokenizer),
             vocab: self.vocab,
             rows: MAX_BATCH_TOKENS,
-            mtp: self.mtp,
+            draft_net: self.draft_net,
         }
     }
 }

@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 use wrinklefree::cache::{KvConfig, PAGE, StateShape};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::{Engine, EngineConfig};
-use wrinklefree::format::{GenerationDefaults, Spec};
+use wrinklefree::format::GenerationDefaults;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::{Reasoning, Settings};
 use wrinklefree::text::{Tokenizer, describe_end_tokens};
@@ -85,7 +85,8 @@ impl EngineLimits {
     ///
     /// # Errors
     /// If they do not fit in memory.
-    fn kv_size(&self, spec: &Spec, memory: Option<u64>) -> Result<KvFit, NotEnoughMemory> {
+    fn kv_size(&self, model: &Model, memory: Option<u64>) -> Result<KvFit, NotEnoughMemory> {
+        let spec = model.spec();
         let default_context = spec.context_length;
         let size = KvSize {
             context: self.context,
@@ -95,7 +96,7 @@ impl EngineLimits {
             rows: self.rows,
             // Without a prefix cache, none is kept.
             state_memory: if self.radix_cache { self.state_memory } else { Some(0) },
-            kv: self.kv,
+            kv: KvConfig { drafter: model.draft_layers(), ..self.kv },
         };
         let fit = size.fitting(spec, memory)?;
         let KvFit { context, kv, .. } = fit;
@@ -183,20 +184,21 @@ impl EngineBuilder {
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let size = ModelSize::of(model.weights());
-        let (layout, screened, mtp) = (model.layout(), model.is_screened(), model.mtp_cost());
-        let memory = memory.map(|memory| memory.saturating_sub(size.bytes));
-        let KvFit { context, pages, kv } = limits.kv_size(&spec, memory)?;
-        log_limits(context, &spec, template.as_ref());
+        let (layout, screened) = (model.layout(), model.is_screened());
+        let (draft_net, drafter_config) = (model.draft_net(), model.drafter().cloned());
+        let weights = size.bytes.saturating_add(drafter_bytes(&model, limits.rows));
+        let memory = memory.map(|memory| memory.saturating_sub(weights));
+        let KvFit { context, pages, kv } = limits.kv_size(&model, memory)?;
+        log_limits(context, &model, template.as_ref());
         let model = allow(model, context);
         let long_rope = model.has_long_rope();
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
         let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
-        let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + size.bytes;
+        let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + weights;
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = limits.config(context, pages, (row_cost, kv));
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
-        let cancelled = || server.draining.load(Ordering::Relaxed);
-        warmup.run(&mut engine, &tokenizer, &mode, cancelled)?;
+        warmup.run(&mut engine, &tokenizer, &mode, || server.draining.load(Ordering::Relaxed))?;
         let context = engine.context();
         let limit = sequences.saturating_add(waiting);
         let pacer = PromptPacer::new(limits.token_time, limits.rows);
@@ -218,7 +220,8 @@ impl EngineBuilder {
             reasoning,
             vocab: spec.vocab_size,
             long_rope,
-            mtp,
+            draft_net,
+            drafter: drafter_config,
             context,
             slots: Slots::new(sequences),
             kv,
@@ -274,8 +277,17 @@ fn allow(model: Model, context: usize) -> Model {
     model
 }
 
+/// Bytes of the drafter's weights, and of its buffers after passes of `rows` rows; 0 without one.
+fn drafter_bytes(model: &Model, rows: usize) -> u64 {
+    (model.drafter_bytes() + model.draft_buffer_bytes(rows)) as u64
+}
+
 /// Logs what a context and a chat template do not do as some may expect.
-fn log_limits(context: usize, spec: &Spec, template: Option<&wrinklefree::text::ChatTemplate>) {
+fn log_limits(context: usize, model: &Model, template: Option<&wrinklefree::text::ChatTemplate>) {
+    let spec = model.spec();
+    if let Some(drafter) = model.drafter() {
+        tracing::info!("drafter: {}", drafter.describe());
+    }
     if let Some(warning) = beyond_trained(context, spec) {
         tracing::warn!("{warning}");
     }

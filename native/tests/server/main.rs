@@ -8,6 +8,7 @@ mod canary;
 mod common;
 mod context;
 mod disk_cache;
+mod drafter;
 mod fields;
 #[path = "../../../tests/common/format.rs"]
 mod fixtures;

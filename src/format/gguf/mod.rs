@@ -1,5 +1,6 @@
 //! Reader of little-endian GGUF files, versions 2 and 3.
 
+mod drafter;
 mod hadamard;
 mod meta;
 mod parse;
@@ -15,6 +16,7 @@ mod write;
 pub use types::GgmlType;
 pub use write::{GgufFile, GgufOptions, GgufTokenizer};
 
+pub(super) use drafter::load_drafter;
 pub(super) use parse::scan_header;
 pub(super) use recipe::load;
 

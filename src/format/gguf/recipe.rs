@@ -1,9 +1,10 @@
 //! Builds a model from a GGUF file: metadata keys become the [`Spec`], `blk.N.*` the layers.
 
+use super::drafter::DRAFTERS;
 use super::hadamard::Rotations;
 use super::meta::Metadata;
 use super::parse::{Tensors, parse};
-use super::spec::{mtp_blocks, spec};
+use super::spec::{ARCHITECTURE, mtp_blocks, spec};
 use super::split::{self, Part};
 use super::types::{BlockCodec, GgmlType};
 use super::vocab;
@@ -16,7 +17,7 @@ use crate::format::recipe::{
 };
 use crate::format::{
     Architecture, Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind, LoadOptions,
-    MixerKind, MtpWeights, Rotation, Spec,
+    MixerKind, MtpWeights, Rotation, Spec, families,
 };
 use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales};
 use bytes::Bytes;
@@ -40,6 +41,12 @@ pub(in crate::format) fn load(
     let name = meta.file;
     let stored_types = index.types();
     narrow(&mut index)?;
+    if let Some(arch) = meta.text(ARCHITECTURE)?.filter(|arch| DRAFTERS.contains(arch)) {
+        let want = format!("`{ARCHITECTURE}` of a model");
+        let found = format!("`{arch}`, a drafter");
+        return Err(LoadError::new(Kind::UnsupportedArchitecture, name, want, found)
+            .advice(families::DRAFTER));
+    }
     let mut spec = spec(&meta, &mut index)?;
     spec.check(name)?;
     let mut rotations = Rotations::read(&meta, &mut spec, &index)?;
@@ -115,7 +122,7 @@ fn own<T: DeserializeOwned>(
 }
 
 /// Converts 64-bit floats, which no kernel multiplies, to f32.
-fn narrow(index: &mut TensorIndex) -> Result<(), LoadError> {
+pub(super) fn narrow(index: &mut TensorIndex) -> Result<(), LoadError> {
     let is_wide = |t: &&Tensor| t.dtype == DType::Block(GgmlType::F64);
     let wide: Vec<String> = index.iter().filter(is_wide).map(|t| t.name.clone()).collect();
     for t in wide.iter().filter_map(|name| index.take(name)).collect::<Vec<_>>() {
@@ -154,17 +161,17 @@ fn split_qkv(
     Ok(())
 }
 
-struct GgufSource<'a, 'n, 'l, 'c> {
-    file: &'a str,
-    index: TensorIndex,
-    names: &'static TensorNames,
+pub(super) struct GgufSource<'a, 'n, 'l, 'c> {
+    pub(super) file: &'a str,
+    pub(super) index: TensorIndex,
+    pub(super) names: &'static TensorNames,
     /// Order of the rows of q and k.
-    order: RowOrder,
-    architecture: Architecture,
+    pub(super) order: RowOrder,
+    pub(super) architecture: Architecture,
     /// True if the file states that the model was trained with 8-bit activations, false if it was not.
-    int8: Option<bool>,
-    rotations: Rotations,
-    numbers: &'a mut NumberCheck<'n, 'l, 'c>,
+    pub(super) int8: Option<bool>,
+    pub(super) rotations: Rotations,
+    pub(super) numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
 
 impl TensorSource for GgufSource<'_, '_, '_, '_> {
@@ -219,8 +226,8 @@ impl TensorSource for GgufSource<'_, '_, '_, '_> {
         self.has(TensorRole::Head)
     }
 
-    fn has(&self, role: TensorRole) -> bool {
-        self.index.get(&self.names.weight(role)).is_some()
+    fn shape(&self, role: TensorRole) -> Option<&[usize]> {
+        Some(&self.index.get(&self.names.weight(role))?.shape)
     }
 }
 

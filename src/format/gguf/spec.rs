@@ -1,5 +1,6 @@
 //! Metadata keys that state a model's shape.
 
+use super::drafter::DRAFTERS;
 use super::meta::Metadata;
 use super::rope;
 use crate::format::index::TensorIndex;
@@ -14,13 +15,13 @@ pub(super) const ARCHITECTURE: &str = "general.architecture";
 const FULL_ATTENTION_INTERVAL: usize = 4;
 
 /// The keys of a file's architecture.
-struct Keys<'a> {
-    meta: &'a Metadata<'a>,
-    arch: &'a str,
+pub(super) struct Keys<'a> {
+    pub(super) meta: &'a Metadata<'a>,
+    pub(super) arch: &'a str,
 }
 
 impl Keys<'_> {
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.arch)
     }
 
@@ -32,15 +33,24 @@ impl Keys<'_> {
         self.meta.need(&self.key(name), self.size(name)?)
     }
 
-    fn error(&self, kind: Kind, want: impl Into<String>, found: impl ToString) -> LoadError {
+    pub(super) fn error(
+        &self,
+        kind: Kind,
+        want: impl Into<String>,
+        found: impl ToString,
+    ) -> LoadError {
         LoadError::new(kind, self.meta.file, want, found.to_string())
     }
 }
 
-/// Reads the shape and constants of a model. Takes the tensors that belong to them.
+/// Reads the shape and constants of a model, or those of a drafter, whose vocabulary is 0 if it has none. Takes the tensors that belong to them.
 pub(super) fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec, LoadError> {
     let arch = meta.need(ARCHITECTURE, meta.text(ARCHITECTURE)?)?;
-    let (architecture, activation) = family(meta, arch)?;
+    let drafter = DRAFTERS.contains(&arch);
+    let (architecture, activation) = match drafter {
+        true => (Architecture::Qwen3, Activation::Silu),
+        false => family(meta, arch)?,
+    };
     let keys = Keys { meta, arch };
     for name in ["expert_count", "attention.sliding_window"] {
         if let Some(n) = keys.size(name)?.filter(|&n| n > 0) {
@@ -55,6 +65,7 @@ pub(super) fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec,
     let rows = index.get(&embed).and_then(|t| t.shape.first().copied());
     let vocab_size = match rows {
         Some(rows) => rows,
+        None if drafter => keys.size("vocab_size")?.unwrap_or(0),
         None => keys.need("vocab_size")?,
     };
     let eps = keys.key("attention.layer_norm_rms_epsilon");

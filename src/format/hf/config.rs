@@ -1,5 +1,6 @@
 //! Reads `config.json` into a [`Spec`].
 
+use super::drafter::is_drafter;
 use super::qwen35;
 use super::rope::RopeConfig;
 use crate::format::{
@@ -209,6 +210,19 @@ impl Config {
         Ok(text)
     }
 
+    /// The configuration of a drafter's layers, which are those of Qwen3 whatever it was trained for.
+    pub(super) fn drafter(self, file: &str) -> Result<Self, LoadError> {
+        match self.model_type.as_deref() {
+            None | Some("qwen3" | "dflash" | "dspark") => {
+                Ok(Self { model_type: Some("qwen3".into()), ..self })
+            }
+            Some(other) => {
+                let want = "`model_type` of a drafter to be qwen3, dflash or dspark";
+                Err(unsupported(file, want, format!("`{other}`")))
+            }
+        }
+    }
+
     /// Returns true if the head is a separate matrix; `stored` is true if the files have one.
     pub(super) fn has_head(&self, stored: bool) -> bool {
         match (self.tied_around, self.tie_word_embeddings) {
@@ -275,6 +289,12 @@ impl Config {
     /// Refuses models whose head gives labels instead of tokens: their hidden states were trained for it
     /// alone, and are no embeddings either.
     fn refuse_heads(&self, file: &str) -> Result<(), LoadError> {
+        if let Some(class) = self.architectures.iter().flatten().find(|name| is_drafter(name)) {
+            let want = "a model that generates text (`…ForCausalLM`) in `architectures`";
+            let found = format!("`{class}`, a drafter");
+            return Err(LoadError::new(Kind::UnsupportedArchitecture, file, want, found)
+                .advice(families::DRAFTER));
+        }
         let labels = |class: &&String| HEADS.iter().any(|head| class.ends_with(head));
         match self.architectures.iter().flatten().find(labels) {
             None => Ok(()),

@@ -2,6 +2,7 @@
 //! generation files.
 
 mod config;
+mod drafter;
 mod json;
 mod qwen35;
 mod rope;
@@ -9,6 +10,7 @@ mod sentencepiece;
 mod text;
 mod write;
 
+pub(super) use drafter::load_drafter;
 pub use write::HfDirectory;
 
 use super::codec::{RowOrder, decode_hf_packed, quantize_absmean};
@@ -239,6 +241,7 @@ impl HfSource<'_, '_, '_, '_> {
         let name = format!("{name}.bias");
         let wanted = match role {
             TensorRole::Layer(_, role) => self.config.has_bias(role),
+            TensorRole::Draft(_) => self.index.get(&name).is_some(),
             _ => false,
         };
         match (wanted, self.index.take(&name)) {
@@ -321,8 +324,8 @@ impl TensorSource for HfSource<'_, '_, '_, '_> {
         self.config.has_head(there)
     }
 
-    fn has(&self, role: TensorRole) -> bool {
-        self.index.get(&self.names.weight(role)).is_some()
+    fn shape(&self, role: TensorRole) -> Option<&[usize]> {
+        Some(&self.index.get(&self.names.weight(role))?.shape)
     }
 }
 

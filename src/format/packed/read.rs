@@ -266,7 +266,7 @@ impl TensorSource for PackedSource<'_, '_, '_, '_> {
         self.index.get(TensorNames::PACKED.head).is_some()
     }
 
-    fn has(&self, role: TensorRole) -> bool {
-        self.index.get(&TensorNames::PACKED.name(role)).is_some()
+    fn shape(&self, role: TensorRole) -> Option<&[usize]> {
+        Some(&self.index.get(&TensorNames::PACKED.name(role))?.shape)
     }
 }

@@ -2,10 +2,12 @@
 //! shapes. Names, encodings and biases differ between containers; a [`TensorSource`] knows those.
 
 mod disassemble;
+mod drafter;
 mod names;
 
 pub(super) use disassemble::{TensorSink, disassemble};
-pub(super) use names::{LayerRole, MtpRole, TensorNames, TensorRole};
+pub(super) use drafter::assemble_drafter;
+pub(super) use names::{DraftRole, LayerRole, MtpRole, TensorNames, TensorRole};
 
 use super::{
     Architecture, AttentionWeights, LayerWeights, Linear, LinearAttention, LinearAttentionWeights,
@@ -29,8 +31,12 @@ pub(super) trait TensorSource {
     fn floats(&mut self, role: TensorRole, shape: &[usize]) -> Result<Vec<f32>, LoadError>;
     /// Returns true if the head is a separate matrix, not the embeddings.
     fn has_head(&self) -> bool;
+    /// Returns the shape of the tensor with the weights of this role, if there is one.
+    fn shape(&self, role: TensorRole) -> Option<&[usize]>;
     /// Returns true if there is a tensor with the weights of this role.
-    fn has(&self, role: TensorRole) -> bool;
+    fn has(&self, role: TensorRole) -> bool {
+        self.shape(role).is_some()
+    }
 }
 
 /// Reads all tensors of a model.

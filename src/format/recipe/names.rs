@@ -42,6 +42,19 @@ pub(in crate::format) enum MtpRole {
     Head,
 }
 
+/// Role of a tensor in a drafter that no model has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::format) enum DraftRole {
+    /// Projection of the hidden states.
+    Input,
+    HiddenNorm,
+    MarkovPrevious,
+    MarkovNext,
+    Confidence,
+    LogSnr1,
+    LogSnr2,
+}
+
 /// Role of a tensor in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::format) enum TensorRole {
@@ -51,6 +64,8 @@ pub(in crate::format) enum TensorRole {
     Layer(usize, LayerRole),
     /// Tensor of a drafting block. The number counts layers and drafting blocks together.
     Mtp(usize, MtpRole),
+    /// Tensor of a drafter.
+    Draft(DraftRole),
 }
 
 /// The tensor names of one file format, without `.weight`.
@@ -66,6 +81,8 @@ pub(in crate::format) struct TensorNames {
     mtp: [&'static str; 2],
     /// Names of a drafting block's own tensors.
     mtp_role: fn(MtpRole) -> &'static str,
+    /// Names of a drafter's own tensors.
+    draft_role: fn(DraftRole) -> &'static str,
 }
 
 impl TensorNames {
@@ -109,7 +126,20 @@ impl TensorNames {
             MtpRole::Head => "lm_head",
             MtpRole::Layer(role) => (Self::HF.layer_role)(role),
         },
+        draft_role: |role| match role {
+            DraftRole::Input => "fc",
+            DraftRole::HiddenNorm => "hidden_norm",
+            DraftRole::MarkovPrevious => "markov_head.markov_w1",
+            DraftRole::MarkovNext => "markov_head.markov_w2",
+            DraftRole::Confidence => "confidence_head.proj",
+            DraftRole::LogSnr1 => "log_snr_embed.fc1",
+            DraftRole::LogSnr2 => "log_snr_embed.fc2",
+        },
     };
+
+    /// Names in a directory of a drafter, without the prefix `model.` that some have.
+    pub(in crate::format) const HF_DRAFTER: Self =
+        Self { embed: "embed_tokens", final_norm: "norm", layers: "layers", ..Self::HF };
 
     /// Names in a directory of a text model inside a model of several modalities.
     pub(in crate::format) const HF_WRAPPED: Self = Self {
@@ -187,6 +217,29 @@ impl TensorNames {
             MtpRole::Head => "shared_head_head",
             MtpRole::Layer(role) => (Self::GGUF.layer_role)(role),
         },
+        draft_role: |role| match role {
+            DraftRole::Input => "fc",
+            DraftRole::HiddenNorm => "enc.output_norm",
+            DraftRole::MarkovPrevious => "markov_w1",
+            DraftRole::MarkovNext => "markov_w2",
+            DraftRole::Confidence => "conf_proj",
+            DraftRole::LogSnr1 => "log_snr_fc1",
+            DraftRole::LogSnr2 => "log_snr_fc2",
+        },
+    };
+
+    /// Names in PrismML's first GGUF files of drafters.
+    pub(in crate::format) const GGUF_DSPARK: Self = Self {
+        draft_role: |role| match role {
+            DraftRole::Input => "dspark.fc",
+            DraftRole::HiddenNorm => "dspark.hidden_norm",
+            DraftRole::MarkovPrevious => "dspark.markov_head_a",
+            DraftRole::MarkovNext => "dspark.markov_head_b",
+            DraftRole::Confidence => "dspark.confidence_head",
+            DraftRole::LogSnr1 => "dspark.log_snr_fc1",
+            DraftRole::LogSnr2 => "dspark.log_snr_fc2",
+        },
+        ..Self::GGUF
     };
 
     /// Names of GGUF files of the architecture `qwen35`.
@@ -250,6 +303,7 @@ impl TensorNames {
             MtpRole::Head => "head",
             MtpRole::Layer(role) => (Self::PACKED.layer_role)(role),
         },
+        draft_role: Self::HF.draft_role,
     };
 
     /// The full name of the tensor with a role's weights, in files that distinguish weights and biases.
@@ -267,6 +321,7 @@ impl TensorNames {
             TensorRole::Embed => self.embed.into(),
             TensorRole::Head => self.head.into(),
             TensorRole::FinalNorm => self.final_norm.into(),
+            TensorRole::Draft(role) => (self.draft_role)(role).into(),
             TensorRole::Layer(i, role) => {
                 format!("{}.{i}.{}", self.layers, (self.layer_role)(role))
             }

@@ -151,7 +151,7 @@ impl LoadedModel {
         if let Some(tokenizer) = &tokenizer {
             tokenizer.check(model.spec().vocab_size)?;
         }
-        let drafts = dlm.as_ref().is_some_and(|d| d.ar_path) || model.mtp_cost().is_some();
+        let drafts = dlm.as_ref().is_some_and(|d| d.ar_path) || model.draft_net().is_some();
         let row_cost = match drafts {
             true => model.row_cost(&runtime, kv, || milliseconds() / 1e3)?,
             false => 0.0,
@@ -187,7 +187,7 @@ impl LoadedModel {
             tokenizer: self.tokenizer.as_deref(),
             vocab: self.engine.model().spec().vocab_size,
             rows: MAX_ROWS,
-            mtp: self.engine.model().mtp_cost(),
+            draft_net: self.engine.model().draft_net(),
         }
     }
 

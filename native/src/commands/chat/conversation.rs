@@ -155,7 +155,9 @@ impl Conversation {
             message_ends: prefixes.message_ends,
             ..Request::default()
         };
-        session::run(&mut self.engine, request, parser, show)
+        let answer = session::run(&mut self.engine, request, parser, show);
+        open::warn(&self.engine.weak_drafter().into_iter().collect::<Vec<_>>());
+        answer
     }
 
     /// Returns the prompt that the model reads. If texts shift and this one does not fit, the oldest

@@ -141,7 +141,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
     let threads = args.compute.threads();
     let mut runtime = machine::runtime(threads)?;
-    let mut loaded = args.model.open(false, &runtime)?;
+    let mut loaded = args.model.open(None, &runtime)?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;
     let window = super::window(args.window, &loaded)?;
     let windows: Vec<&[u32]> =

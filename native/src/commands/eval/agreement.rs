@@ -2,7 +2,7 @@
 
 use super::modes::{Bench, ModesArgs, said};
 use crate::bench::report::{OutputArgs, Report};
-use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs};
+use crate::cli::args::{self, ComputeArgs, DrafterArgs, KvArgs, ModelArgs};
 use crate::cli::{open, out};
 use crate::config::DecodeArgs;
 use crate::eval::prompts;
@@ -12,7 +12,7 @@ use crate::models::Loaded;
 use clap::ValueEnum;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use wrinklefree::decode::{DecodeMode, SamplingParams};
+use wrinklefree::decode::{DecodeMode, DraftNetKind, SamplingParams};
 use wrinklefree::settings::{Commit, Draft, Mode, Selector, Settings, describe};
 
 /// Compare decode modes: speed, agreement, right answers
@@ -39,6 +39,8 @@ pub struct Args {
     prompts: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    drafter: DrafterArgs,
     #[command(flatten)]
     modes: ModesArgs,
     /// The reference
@@ -78,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();
-    let loaded = args.model.open(true, &runtime)?;
+    let loaded = args.model.open(Some((&Settings::default(), &args.drafter)), &runtime)?;
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
     let modes = args.modes.list(&said, &loaded, rows)?;
@@ -132,8 +134,13 @@ fn rows(args: &ModesArgs, loaded: &Loaded) -> Vec<Settings> {
     let mut rows = vec![said(Mode::Ar)];
     let Some(dlm) = &loaded.dlm else {
         rows.push(lookup);
-        let mtp = Settings { draft: Some(Draft::Mtp), ..said(Mode::Verify) };
-        rows.extend(loaded.model.mtp_cost().map(|_| mtp));
+        let net = |draft| Settings { draft: Some(draft), ..said(Mode::Verify) };
+        rows.extend(loaded.model.draft_net().map(|found| {
+            net(match found.kind {
+                DraftNetKind::Mtp => Draft::Mtp,
+                DraftNetKind::Blocks => Draft::Model,
+            })
+        }));
         return rows;
     };
     if dlm.ar_path {

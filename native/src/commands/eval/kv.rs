@@ -168,7 +168,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(threads)?;
     let loaded = match args.synthetic {
         Some(shape) => args.model.prepare(shape.loaded(), &runtime),
-        None => args.model.open(false, &runtime)?,
+        None => args.model.open(None, &runtime)?,
     };
     if loaded.model.spec().linear_attention.is_some() {
         return Err(usage(format!(

@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let path = args.text.display();
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
     let runtime = machine::runtime(args.compute.threads())?;
-    let loaded = args.model.open(false, &runtime)?;
+    let loaded = args.model.open(None, &runtime)?;
     let window = super::window(args.window, &loaded)?;
     let params = diffusion(said, &loaded)?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;

@@ -3,7 +3,7 @@
 
 use super::modes::{Bench, ModesArgs, said};
 use crate::bench::report::{OutputArgs, Report};
-use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs};
+use crate::cli::args::{self, ComputeArgs, DrafterArgs, KvArgs, ModelArgs};
 use crate::cli::out;
 use crate::config::DecodeArgs;
 use crate::eval::coherence::Vocabulary;
@@ -51,6 +51,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
+    drafter: DrafterArgs,
+    #[command(flatten)]
     modes: ModesArgs,
     /// Stories sampled for each request
     #[arg(long, value_name = "N", default_value = "4")]
@@ -86,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();
-    let loaded = args.model.open(true, &runtime)?;
+    let loaded = args.model.open(Some((&Settings::default(), &args.drafter)), &runtime)?;
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
     let modes = args.modes.list(&settings, &loaded, rows)?;

@@ -141,7 +141,8 @@ pub struct GenerationOptions {
     /// Decode mode. Speculative decoding (`verify`) gives the output of `ar`; block diffusion
     /// (`greedy`, `iterative`, `adaptive`) does not.
     pub decode_mode: Option<Mode>,
-    /// Source of the drafts of speculative decoding: `mtp` is the model's block for multi-token prediction.
+    /// Source of the drafts of speculative decoding: `mtp` is the model's block for multi-token prediction,
+    /// `model` the server's draft model.
     pub draft: Option<Draft>,
     /// Block diffusion: minimum probability to accept a token.
     #[schema(minimum = 0, maximum = 1)]

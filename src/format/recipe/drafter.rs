@@ -1,0 +1,88 @@
+//! Assembles a drafter from its tensors.
+
+use super::{DraftRole, Layer, LayerRole, TensorRole, TensorSource};
+use crate::format::drafter::{DrafterWeights, MarkovWeights};
+use crate::format::{Linear, LoadError, MixerKind, Spec};
+
+/// Reads all tensors of a drafter; those of the conditioning if it is `conditioned`. A vocabulary of 0 is
+/// that of its head or of its Markov head, and is set so.
+pub(in crate::format) fn assemble_drafter(
+    spec: &mut Spec,
+    conditioned: bool,
+    source: &mut impl TensorSource,
+) -> Result<DrafterWeights, LoadError> {
+    let hidden = spec.hidden_size;
+    let at = TensorRole::Draft;
+    let own = [TensorRole::Embed, TensorRole::Head, at(DraftRole::MarkovPrevious)];
+    if let Some(&rows) = own.into_iter().find_map(|role| source.shape(role)?.first())
+        && spec.vocab_size == 0
+    {
+        spec.vocab_size = rows;
+    }
+    let vocab = spec.vocab_size;
+    let input = whole(source, at(DraftRole::Input), Some(hidden))?;
+    let hidden_norm = source.floats(at(DraftRole::HiddenNorm), &[hidden])?;
+    let mut layers = Vec::new();
+    for layer in 0..spec.layers {
+        let role = &|role: LayerRole| TensorRole::Layer(layer, role);
+        let source = &mut *source;
+        let (mixer, head_norms, sub_norms) = (MixerKind::Attention, true, false);
+        let spec = &*spec;
+        layers.push(Layer { spec, source, mixer, head_norms, sub_norms, role }.assemble()?);
+    }
+    let final_norm = source.floats(TensorRole::FinalNorm, &[hidden])?;
+    let embed = match source.has(TensorRole::Embed) {
+        true => Some(source.embed(vocab, hidden)?.0),
+        false => None,
+    };
+    let head = match source.has(TensorRole::Head) {
+        true => Some(source.linear(TensorRole::Head, vocab, hidden)?),
+        false => None,
+    };
+    let markov = match source.has(at(DraftRole::MarkovPrevious)) {
+        true => {
+            let previous = whole(source, at(DraftRole::MarkovPrevious), Some(vocab))?.weight;
+            let next = source.linear(at(DraftRole::MarkovNext), vocab, previous.cols())?;
+            Some(MarkovWeights { previous, next })
+        }
+        false => None,
+    };
+    let rank = markov.as_ref().map_or(0, |markov| markov.previous.cols());
+    let confidence = match source.has(at(DraftRole::Confidence)) {
+        true => Some(source.linear(at(DraftRole::Confidence), 1, hidden + rank)?),
+        false => None,
+    };
+    let log_snr = match conditioned {
+        true => {
+            let first = whole(source, at(DraftRole::LogSnr1), None)?;
+            let second = source.linear(at(DraftRole::LogSnr2), hidden, first.weight.rows())?;
+            Some([first, second])
+        }
+        false => None,
+    };
+    Ok(DrafterWeights {
+        input,
+        hidden_norm,
+        layers,
+        final_norm,
+        embed,
+        head,
+        markov,
+        confidence,
+        log_snr,
+    })
+}
+
+/// Reads a matrix whose width the file decides, and its number of rows too unless it is given.
+fn whole(
+    source: &mut impl TensorSource,
+    role: TensorRole,
+    rows: Option<usize>,
+) -> Result<Linear, LoadError> {
+    let (found, cols) = match source.shape(role) {
+        Some(&[rows, cols]) => (rows, cols),
+        // The error names the tensor.
+        _ => (1, 1),
+    };
+    source.linear(role, rows.unwrap_or(found), cols)
+}

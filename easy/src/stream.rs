@@ -224,7 +224,7 @@ impl Stream {
             Ok(EventKind::Token { sampled, text }) => {
                 Some(Ok(Chunk { token: Some(sampled), ..self.pieces.push(&text).into() }))
             }
-            Ok(EventKind::Finished { reason, text, passes, cached }) => {
+            Ok(EventKind::Finished { reason, text, passes, cached, .. }) => {
                 self.done = true;
                 match reason {
                     FinishReason::Constraint => return Some(Err(Error::GrammarTooComplex)),

@@ -56,7 +56,7 @@ pub struct DraftNet {
     pub confident: bool,
 }
 
-/// Number of drafts of a net and of their tokens.
+/// Number of drafts and of their tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftCounts {
     /// Number of drafts.
@@ -68,6 +68,16 @@ pub struct DraftCounts {
 }
 
 impl DraftCounts {
+    /// Returns the drafts since an earlier count.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            drafts: self.drafts.saturating_sub(earlier.drafts),
+            drafted: self.drafted.saturating_sub(earlier.drafted),
+            accepted: self.accepted.saturating_sub(earlier.accepted),
+        }
+    }
+
     /// Adds other drafts.
     pub fn add(&mut self, other: Self) {
         self.drafts += other.drafts;

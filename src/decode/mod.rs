@@ -240,8 +240,8 @@ pub trait Decoder {
     /// Takes the draft that was due: any number of tokens up to [`draft_due`](Self::draft_due).
     fn take_draft(&mut self, _draft: &[u32]) {}
 
-    /// Returns the drafts of a net since the last call.
-    fn take_draft_counts(&mut self) -> DraftCounts {
+    /// Returns the number of drafts so far.
+    fn draft_counts(&self) -> DraftCounts {
         DraftCounts::default()
     }
 

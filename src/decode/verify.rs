@@ -30,7 +30,7 @@ pub struct Verify {
     /// Rows after the last settled token, which the grammar has to judge first.
     held: Option<HeldLogits>,
     draft_length: DraftLength,
-    /// Drafts of a net that were verified.
+    /// Drafts that were verified.
     counts: DraftCounts,
     /// Cost of one more row, relative to a pass of one row.
     row_cost: f32,
@@ -105,7 +105,7 @@ impl Verify {
         // The last settled token is not the draft's.
         let (drafted, accepted) = (self.input.len() - 1, self.settled - 1);
         self.draft_length.record(drafted, accepted);
-        if drafted > 0 && matches!(self.drafter, Drafter::Net { .. }) {
+        if drafted > 0 {
             let (drafted, accepted) = (drafted as u64, accepted as u64);
             self.counts.add(DraftCounts { drafts: 1, drafted, accepted });
         }
@@ -195,8 +195,8 @@ impl Decoder for Verify {
         self.due = 0;
     }
 
-    fn take_draft_counts(&mut self) -> DraftCounts {
-        std::mem::take(&mut self.counts)
+    fn draft_counts(&self) -> DraftCounts {
+        self.counts
     }
 
     fn prefilling(&self) -> bool {

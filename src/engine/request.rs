@@ -276,6 +276,8 @@ pub enum EventKind {
         passes: usize,
         /// Number of prompt tokens that the prefix cache had.
         cached: usize,
+        /// Drafts that its passes verified.
+        drafts: DraftCounts,
     },
 }
 

@@ -220,8 +220,11 @@ impl Scheduler {
             let Running { kv, sequence } = &mut self.running[index];
             let (own, rest) = logits.split(count);
             sequence.decoder.share_pass(scheduled.len());
+            let before = sequence.decoder.draft_counts();
             let committed = sequence.accept(own, &mut self.events);
-            self.drafts.add(sequence.decoder.take_draft_counts());
+            if sequence.pending_states.is_some() {
+                self.drafts.add(sequence.decoder.draft_counts().since(before));
+            }
             commit(pool, *kv, sequence, committed);
             logits = rest;
         }

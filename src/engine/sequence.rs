@@ -205,7 +205,8 @@ impl Sequence {
         }
         self.finished = true;
         let (passes, cached) = (self.passes, self.cached.unwrap_or(0));
-        events.push_back(self.event(EventKind::Finished { reason, text, passes, cached }));
+        let drafts = self.decoder.draft_counts();
+        events.push_back(self.event(EventKind::Finished { reason, text, passes, cached, drafts }));
     }
 
     fn event(&self, kind: EventKind) -> Event {

@@ -63,6 +63,12 @@ pub struct Timings {
     pub cached_tokens: usize,
     /// Tokens that were generated.
     pub generated_tokens: usize,
+    /// Tokens that were drafted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub drafted_tokens: u64,
+    /// Drafted tokens that were right.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub accepted_tokens: u64,
     /// Forward passes, including those over the prompt.
     pub forward_passes: usize,
     /// Passes over the prompt.
@@ -79,6 +85,10 @@ pub struct Timings {
     pub decode_tokens_per_second: f64,
     /// Tokens per forward pass.
     pub tokens_per_pass: f64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Timings {
@@ -238,9 +248,11 @@ pub fn run(
                 EventKind::Scored(_) | EventKind::Embedded(_) | EventKind::Logits(_) => {
                     unreachable!("the request asks for text only")
                 }
-                EventKind::Finished { reason, text: new, cached, .. } => {
+                EventKind::Finished { reason, text: new, cached, drafts, .. } => {
                     ended = Some(reason);
                     timings.cached_tokens = cached;
+                    (timings.drafted_tokens, timings.accepted_tokens) =
+                        (drafts.drafted, drafts.accepted);
                     output.push(&new)
                 }
             };

@@ -473,9 +473,9 @@ impl EngineThread {
                     }
                 }
             }
-            EventKind::Finished { reason, cached, .. } => {
+            EventKind::Finished { reason, cached, drafts, .. } => {
                 (urgent, finished) = (true, true);
-                self.metrics.finished(reason, now - active.arrived, cached);
+                self.metrics.finished(reason, now - active.arrived, (cached, drafts));
             }
             _ => {}
         }

@@ -13,6 +13,7 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use wrinklefree::decode::DraftCounts;
 use wrinklefree::engine::{EngineStats, FinishReason};
 
 /// Counters, gauges and histograms of one server.
@@ -23,6 +24,8 @@ pub struct Metrics {
     refused: Family<Refusal, Counter>,
     prompt_tokens: Counter,
     cached_tokens: Counter,
+    drafted_tokens: Counter,
+    accepted_tokens: Counter,
     preemptions: Counter,
     tokens: Counter,
     passes: Counter,
@@ -82,6 +85,8 @@ impl Metrics {
             refused: Family::default(),
             prompt_tokens: Counter::default(),
             cached_tokens: Counter::default(),
+            drafted_tokens: Counter::default(),
+            accepted_tokens: Counter::default(),
             preemptions: Counter::default(),
             tokens: Counter::default(),
             passes: Counter::default(),
@@ -115,6 +120,9 @@ impl Metrics {
         r.register("wf_prompt_tokens", "Prompt tokens", self.prompt_tokens.clone());
         let help = "Prompt tokens found in the prefix cache";
         r.register("wf_cached_tokens", help, self.cached_tokens.clone());
+        r.register("wf_drafted_tokens", "Tokens that were drafted", self.drafted_tokens.clone());
+        let help = "Drafted tokens that were right";
+        r.register("wf_accepted_draft_tokens", help, self.accepted_tokens.clone());
         let help = "Times a sequence was preempted to free its KV pages for an older one";
         r.register("wf_preemptions", help, self.preemptions.clone());
         r.register("wf_generated_tokens", "Generated tokens", self.tokens.clone());
@@ -187,8 +195,15 @@ impl Metrics {
     }
 
     /// Records a finished request, its total time and the prompt tokens found in the prefix cache.
-    pub fn finished(&self, reason: FinishReason, time: Duration, cached: usize) {
+    pub fn finished(
+        &self,
+        reason: FinishReason,
+        time: Duration,
+        (cached, drafts): (usize, DraftCounts),
+    ) {
         self.cached_tokens.inc_by(cached as u64);
+        self.drafted_tokens.inc_by(drafts.drafted);
+        self.accepted_tokens.inc_by(drafts.accepted);
         let reason = session::reason_name(reason);
         self.finished.get_or_create(&Reason { reason }).inc();
         self.request_seconds.observe(time.as_secs_f64());

@@ -86,3 +86,41 @@ fn requests_choose_the_draft() {
     assert_eq!(refused["error"]["param"], "draft");
     assert!(refused["error"]["message"].as_str().unwrap().contains("loaded without"), "{refused}");
 }
+
+/// Counts of drafted tokens, under each API's names; none where nothing drafts.
+#[test]
+fn drafts_are_counted() {
+    let body = json!({"prompt": "abc", "max_tokens": 30, "temperature": 0});
+    let server = Server::start(&["-m", MODEL, "--context", "128", "--row-cost", "0"]);
+    let counts = |reply: &Value| {
+        let timings = &reply["timings"];
+        let [drafted, accepted] =
+            ["draft_n", "draft_n_accepted"].map(|name| timings[name].as_u64());
+        drafted.zip(accepted)
+    };
+    let whole = server.post("/v1/completions", &body).is(200).json();
+    let (drafted, accepted) = counts(&whole).expect("counted");
+    assert!(drafted > 0 && accepted <= drafted, "{whole}");
+    let details = &whole["usage"]["completion_tokens_details"];
+    assert_eq!(details["accepted_prediction_tokens"], accepted);
+    assert_eq!(details["rejected_prediction_tokens"], drafted - accepted);
+    let llama = json!({"prompt": "abc", "n_predict": 30, "temperature": 0});
+    let reply = server.post("/completion", &llama).is(200).json();
+    assert_eq!(counts(&reply), Some((drafted, accepted)), "{reply}");
+    let mut streamed = llama.clone();
+    streamed["stream"] = true.into();
+    let last = server.post("/completion", &streamed).is(200).events().last().cloned();
+    let last: Value = serde_json::from_str(&last.expect("events")).expect("JSON");
+    assert_eq!(counts(&last), Some((drafted, accepted)), "{last}");
+    let metrics = server.get("/metrics").is(200).body;
+    for (name, count) in [("wf_drafted_tokens", drafted), ("wf_accepted_draft_tokens", accepted)] {
+        assert!(metrics.contains(&format!("{name}_total {}\n", 3 * count)), "{metrics}");
+    }
+    let mut plain = body.clone();
+    plain["decode_mode"] = "ar".into();
+    let reply = server.post("/v1/completions", &plain).is(200).json();
+    assert_eq!(counts(&reply), None, "{reply}");
+    let timings = &answer(MODEL, &["--row-cost", "0"])["timings"];
+    assert!(timings["drafted_tokens"].as_u64() > Some(0), "{timings}");
+    assert_eq!(answer(MODEL, &["--decode-mode", "ar"])["timings"]["drafted_tokens"], Value::Null);
+}

@@ -138,7 +138,7 @@ impl Requests {
                 let slots = slots.into_iter().map(|slot| slot_json(slot, tokenizer)).collect();
                 Some(EventJson::Slots { id: counts.id, slots })
             }
-            EventKind::Finished { reason, text, passes, cached } => {
+            EventKind::Finished { reason, text, passes, cached, .. } => {
                 let (_, mut counts) = self.active.swap_remove(place);
                 let output = counts.pieces.finish(&text).into();
                 let Counters { id, prompt, generated, pieces } = counts;

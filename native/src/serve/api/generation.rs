@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
-use wrinklefree::decode::{DecodeMode, Sampled};
+use wrinklefree::decode::{DecodeMode, DraftCounts, Sampled};
 use wrinklefree::engine::{EventKind, FinishReason, NOT_FINITE, Request};
 use wrinklefree::text::ReasoningParser;
 
@@ -56,6 +56,8 @@ pub struct Generation {
     reasoning: Vec<ReasoningParser>,
     /// Tokens of reasoning so far.
     pub reasoning_tokens: usize,
+    /// Drafts for each output that is complete.
+    pub drafts: Vec<DraftCounts>,
     /// Validates complete outputs.
     validator: Option<OutputValidator>,
     /// Texts of the outputs so far, for the validator.
@@ -105,6 +107,16 @@ pub struct Usage {
 struct CompletionDetails {
     /// Tokens of reasoning.
     reasoning_tokens: usize,
+    /// Drafted tokens that were right, and those that were wrong.
+    #[serde(flatten)]
+    predictions: Option<PredictionCounts>,
+}
+
+/// Drafted tokens under OpenAI's names.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct PredictionCounts {
+    accepted_prediction_tokens: u64,
+    rejected_prediction_tokens: u64,
 }
 
 /// The `usage.prompt_tokens_details` field.
@@ -143,6 +155,24 @@ struct LlamaTimings {
     predicted_n: usize,
     predicted_ms: f64,
     predicted_per_second: f64,
+    #[serde(flatten)]
+    drafts: Option<LlamaDrafts>,
+}
+
+/// Drafted tokens under llama-server's names.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LlamaDrafts {
+    /// Number of drafted tokens.
+    pub draft_n: u64,
+    /// Number of those that were right.
+    pub draft_n_accepted: u64,
+}
+
+impl LlamaDrafts {
+    /// Returns the counts; `None` without drafts.
+    pub fn of(DraftCounts { drafts, drafted, accepted }: DraftCounts) -> Option<Self> {
+        (drafts > 0).then_some(Self { draft_n: drafted, draft_n_accepted: accepted })
+    }
 }
 
 impl Generation {
@@ -194,6 +224,7 @@ impl Generation {
             recorder: None,
             reasoning: Vec::new(),
             reasoning_tokens: 0,
+            drafts: vec![DraftCounts::default(); count],
             validator: None,
             texts: Vec::new(),
             reports: vec![None; count],
@@ -293,8 +324,9 @@ impl Generation {
                     self.reasoning_tokens += usize::from(reasoned || parser.reasons());
                 }
             }
-            &EventKind::Finished { reason, passes, cached, .. } => {
+            &EventKind::Finished { reason, passes, cached, drafts, .. } => {
                 self.finished += 1;
+                self.drafts[index] = drafts;
                 self.reason = Some(reason);
                 if let Some((recorder, outputs)) = &mut self.recorder {
                     recorder.remember(&std::mem::take(&mut outputs[index]));
@@ -342,19 +374,31 @@ impl Generation {
         Ok(outputs)
     }
 
+    /// Returns the drafts for all outputs that are complete.
+    fn all_drafts(&self) -> DraftCounts {
+        let mut all = DraftCounts::default();
+        self.drafts.iter().for_each(|drafts| all.add(*drafts));
+        all
+    }
+
     /// Returns the token usage so far.
     pub fn usage(&self) -> Usage {
         let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.tokens);
         let total_tokens = prompt_tokens + completion_tokens;
         let prompt_tokens_details =
             PromptDetails { cached_tokens: self.cached, history_tokens: self.history };
+        let DraftCounts { drafts, drafted, accepted } = self.all_drafts();
+        let predictions = (drafts > 0).then_some(PredictionCounts {
+            accepted_prediction_tokens: accepted,
+            rejected_prediction_tokens: drafted - accepted,
+        });
         let reasoning_tokens = self.reasoning_tokens;
         Usage {
             prompt_tokens,
             completion_tokens,
             total_tokens,
             prompt_tokens_details,
-            completion_tokens_details: CompletionDetails { reasoning_tokens },
+            completion_tokens_details: CompletionDetails { reasoning_tokens, predictions },
         }
     }
 
@@ -383,6 +427,7 @@ impl Generation {
                 predicted_n: self.tokens,
                 predicted_ms: decode * 1e3,
                 predicted_per_second: decode_rate,
+                drafts: LlamaDrafts::of(self.all_drafts()),
             },
         }
     }

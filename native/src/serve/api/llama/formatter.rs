@@ -2,7 +2,7 @@
 
 use super::error;
 use crate::serve::api::body::llama::LlamaOutput;
-use crate::serve::api::generation::{Generation, RequestOutput};
+use crate::serve::api::generation::{Generation, LlamaDrafts, RequestOutput};
 use crate::serve::api::logprobs;
 use crate::serve::api::stream::{Framing, StreamFormatter};
 use crate::serve::error::ApiError;
@@ -10,7 +10,7 @@ use crate::serve::served_model::ModelLabel;
 use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
-use wrinklefree::decode::Sampled;
+use wrinklefree::decode::{DraftCounts, Sampled};
 use wrinklefree::engine::{FinishReason, Request};
 
 /// Formats the outputs of one request.
@@ -38,6 +38,7 @@ struct Choice {
     has_new_line: bool,
     /// Number of prompt tokens that were cached.
     cached: usize,
+    drafts: DraftCounts,
     /// Reason why it ended, and text that was held back until then.
     end: Option<(FinishReason, String)>,
 }
@@ -73,6 +74,7 @@ impl LlamaFormatter {
                 times: Some((self.started + first, self.started + first + decode)),
                 has_new_line: output.text.contains('\n'),
                 cached: generation.cached,
+                drafts: generation.drafts[index],
                 end: None,
             };
             let reason = output.reason.unwrap_or(FinishReason::Stop);
@@ -205,7 +207,7 @@ impl LlamaFormatter {
         let (reading, writing) = (milliseconds(first - self.started), milliseconds(last - first));
         let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
         let (read, written) = (prompt as f64, choice.tokens as f64);
-        json!({
+        let mut timings = json!({
             "cache_n": choice.cached,
             "prompt_n": prompt,
             "prompt_ms": reading,
@@ -215,7 +217,12 @@ impl LlamaFormatter {
             "predicted_ms": writing,
             "predicted_per_token_ms": ratio(writing, written),
             "predicted_per_second": ratio(written * 1e3, writing),
-        })
+        });
+        if let Some(drafts) = LlamaDrafts::of(choice.drafts) {
+            timings["draft_n"] = drafts.draft_n.into();
+            timings["draft_n_accepted"] = drafts.draft_n_accepted.into();
+        }
+        timings
     }
 
     /// Returns the fields of a response that the request asks for. A field within a field gets its path
@@ -255,6 +262,7 @@ impl StreamFormatter for LlamaFormatter {
         let outputs = self.choices.len();
         let last = |index: usize| {
             self.choices[index].cached = generation.cached;
+            self.choices[index].drafts = generation.drafts[index];
             let (reason, text) = self.choices[index].end.take()?;
             let mut last = self.last(index, reason);
             last["content"] = text.into();

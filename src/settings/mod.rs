@@ -49,7 +49,9 @@ pub struct Settings {
     /// [default: denoise if the model can, mtp if it has a block for it, else ngram]
     #[cfg_attr(feature = "clap", arg(long, value_name = "SOURCE", value_enum))]
     pub draft: Option<Draft>,
-    /// Most tokens of a draft [default: 8]
+    /// Most tokens of a draft
+    ///
+    /// [default: 8, or the rest of a block for a model whose blocks begin where the prompt ends]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub draft_length: Option<NonZeroUsize>,
     /// Cost of one more row [default: measured]

@@ -78,7 +78,7 @@ impl Settings {
                 Ok(DecodeMode::Verify { drafter: self.drafter(model)?, row_cost: self.row_cost })
             }
             Mode::Greedy | Mode::Iterative | Mode::Adaptive => {
-                let params = self.diffusion(model, self.unmask(mode)?)?;
+                let params = self.diffusion(model, self.unmask(mode, model)?)?;
                 params.check(model.vocab, model.rows).map_err(|e| match e {
                     DiffusionError::Rows { .. } => refuse(format!(
                         "{e}: use a smaller block_size, or decode_mode ar, which needs no blocks"
@@ -141,7 +141,8 @@ impl Settings {
     }
 
     /// Rule by which a pass of a diffusion mode unmasks slots.
-    fn unmask(&self, mode: Mode) -> Result<Unmask, SettingsError> {
+    fn unmask(&self, mode: Mode, model: &ModelCapabilities<'_>) -> Result<Unmask, SettingsError> {
+        let inclusive = model.dlm.is_some_and(|d| d.threshold_inclusive);
         let threshold = self.threshold.unwrap_or(THRESHOLD);
         let selector = self.selector.unwrap_or_default();
         match (mode, selector) {
@@ -151,6 +152,7 @@ impl Settings {
             )),
             (Mode::Greedy, _) => Ok(Unmask::All),
             (Mode::Adaptive, _) => Ok(Unmask::Rising(threshold)),
+            (_, Selector::Threshold) if inclusive => Ok(Unmask::AtLeast(threshold)),
             (_, Selector::Threshold) => Ok(Unmask::Above(threshold)),
             (_, Selector::Margin) => Ok(Unmask::Margin(threshold)),
             (_, Selector::Factor) => Ok(Unmask::Factor(self.factor.unwrap_or(FACTOR))),
@@ -174,7 +176,9 @@ impl Settings {
                 model.name
             )));
         };
-        let sub_block = if block.is_multiple_of(SUB_BLOCK) { SUB_BLOCK } else { block };
+        let from_prompt = model.dlm.is_some_and(|d| d.blocks_from_prompt);
+        let divides = block.is_multiple_of(SUB_BLOCK) && !from_prompt;
+        let sub_block = if divides { SUB_BLOCK } else { block };
         Ok(DiffusionParams {
             block,
             sub_block: self.small_block_size.unwrap_or(sub_block),
@@ -192,6 +196,7 @@ impl Settings {
                 Commit::Fused => decode::Commit::Fused,
             },
             suffix: Vec::new(),
+            from_prompt,
         })
     }
 
@@ -200,14 +205,18 @@ impl Settings {
     }
 
     fn drafter(&self, model: &ModelCapabilities<'_>) -> Result<Drafter, SettingsError> {
-        let length = self.draft_length.map_or(DRAFT, NonZeroUsize::get);
         let can = model.dlm.is_some() || self.mask_token_id.is_some();
         let default = match model.mtp {
             _ if can => Draft::Denoise,
             Some(_) => Draft::Mtp,
             None => Draft::Ngram,
         };
-        match self.draft.unwrap_or(default) {
+        let draft = self.draft.unwrap_or(default);
+        // A block that begins where the prompt ends was trained as the next token and the draft after it.
+        let block = model.dlm.filter(|d| d.blocks_from_prompt && draft == Draft::Denoise);
+        let longest = block.map_or(DRAFT, |d| (d.bd_size - 1).max(1));
+        let length = self.draft_length.map_or(longest, NonZeroUsize::get);
+        match draft {
             Draft::Mtp => match model.mtp {
                 Some(cost) => Ok(Drafter::Mtp { length, cost }),
                 None => Err(refuse(format!(
@@ -302,7 +311,7 @@ pub fn describe(mode: &DecodeMode) -> String {
     };
     let mut text = match params.unmask {
         Unmask::All => "greedy".into(),
-        Unmask::Above(t) => format!("iterative {t}"),
+        Unmask::Above(t) | Unmask::AtLeast(t) => format!("iterative {t}"),
         Unmask::Rising(t) => format!("adaptive {t}"),
         Unmask::Margin(t) => format!("iterative, margin {t}"),
         Unmask::Factor(f) => format!("iterative, factor {f}"),

@@ -114,6 +114,7 @@ impl Reference<'_> {
             match self.unmask {
                 Unmask::All => true,
                 Unmask::Above(t) | Unmask::Margin(t) => least > t,
+                Unmask::AtLeast(t) => least >= t,
                 Unmask::Rising(t) => match pass {
                     0 => least > (t - 0.4).max(0.5),
                     1 => least > (t - 0.2).max(0.7),

@@ -179,6 +179,8 @@ impl Synthetic {
             clean_attention: "causal".into(),
             logit_shift: 1,
             logit_shift_assumed: false,
+            blocks_from_prompt: false,
+            threshold_inclusive: false,
         };
         let model = Model::new(spec, self.weights()).expect("shapes fit");
         Loaded {

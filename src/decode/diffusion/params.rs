@@ -29,6 +29,10 @@ pub struct DiffusionParams {
     /// stand in the block in which the prompt ends, so all of its slots see both sides. Only with
     /// [`Inside::Bidirectional`].
     pub suffix: Vec<u32>,
+    /// True if the first block begins where the prompt ends, and others where the one before it ends. Then
+    /// the row before a block predicts its first token, and a block ends with the output. Otherwise
+    /// blocks begin at multiples of their size. Only with causal final tokens and [`Commit::Clean`].
+    pub from_prompt: bool,
 }
 
 /// The pass that computes the final keys and values of a finished block.
@@ -48,6 +52,8 @@ pub enum Unmask {
     All,
     /// Slots whose token has a probability above this.
     Above(f32),
+    /// Slots whose token has at least this probability.
+    AtLeast(f32),
     /// As `Above`, with a threshold θ that rises from pass to pass over a sub-block:
     /// max(0.5, θ − 0.4), max(0.7, θ − 0.2), θ, θ… For θ ≥ 0.7 it is faster than a constant θ, with lower
     /// quality: accepted tokens are never masked again. For a lower θ the second pass is the strictest.
@@ -102,6 +108,12 @@ pub enum DiffusionError {
          attention reuses exact keys and values without it"
     )]
     SubCache,
+    /// A fused commit of blocks that begin where the prompt ends.
+    #[error(
+        "commit fused needs blocks at multiples of their size, but this model's blocks begin where the \
+         prompt ends: use commit clean"
+    )]
+    FusedFromPrompt,
     /// A suffix with causal attention.
     #[error("the model cannot see the text after a hole: its attention inside a block is causal")]
     CausalSuffix,
@@ -172,6 +184,9 @@ impl DiffusionParams {
         if self.sub_cache && self.inside == Inside::Causal {
             return Err(DiffusionError::SubCache);
         }
+        if self.from_prompt && self.commit == Commit::Fused {
+            return Err(DiffusionError::FusedFromPrompt);
+        }
         if self.rows() > rows {
             return Err(DiffusionError::Rows { block, needed: self.rows(), rows });
         }
@@ -180,7 +195,9 @@ impl DiffusionParams {
         }
         // Each comparison is false for NaN.
         match self.unmask {
-            Unmask::Above(t) | Unmask::Rising(t) | Unmask::Margin(t) if !(t > 0.0 && t <= 1.0) => {
+            Unmask::Above(t) | Unmask::AtLeast(t) | Unmask::Rising(t) | Unmask::Margin(t)
+                if !(t > 0.0 && t <= 1.0) =>
+            {
                 Err(DiffusionError::Threshold(t))
             }
             Unmask::Factor(f) if !(f > 0.0 && f.is_finite()) => Err(DiffusionError::Factor(f)),
@@ -195,7 +212,7 @@ impl DiffusionParams {
     /// Returns the number of slots after a prompt of so many tokens that hole and suffix may take.
     #[must_use]
     pub fn hole_slots(&self, prompt: usize) -> usize {
-        self.block - prompt % self.block
+        if self.from_prompt { self.block } else { self.block - prompt % self.block }
     }
 
     /// Checks that the hole of `max_tokens` tokens and the suffix fit the block after a prompt of so
@@ -258,6 +275,7 @@ impl Unmask {
             (Self::Rising(t), 0) => above((t - 0.4).max(0.5)),
             (Self::Rising(t), 1) => above((t - 0.2).max(0.7)),
             (Self::Above(t) | Self::Rising(t) | Self::Margin(t), _) => above(t),
+            (Self::AtLeast(t), _) => certainties.iter().take_while(|&&c| c >= t).count(),
             (Self::Factor(f), _) => {
                 let fits = |(i, &p): (usize, &f32)| (i + 2) as f32 * (1.0 - p) < f;
                 certainties.iter().enumerate().take_while(|&entry| fits(entry)).count()
@@ -289,6 +307,7 @@ mod tests {
         assert_eq!(count(Unmask::All, 0), 5);
         assert_eq!([0, 1, 2, 9].map(|pass| count(Unmask::Above(0.9), pass)), [2; 4]);
         assert_eq!([0, 1, 2, 9].map(|pass| count(Unmask::Rising(0.9), pass)), [4, 3, 2, 2]);
+        assert_eq!(count(Unmask::AtLeast(0.9), 0), 3);
         assert_eq!(count(Unmask::Above(1.0), 0), 1, "always one");
         assert_eq!(count(Unmask::Margin(0.5), 0), 4);
         // (n + 1)(1 − p): 0.02, 0.15, 0.4, 2, 4.8.

@@ -3,6 +3,7 @@
 
 mod config;
 mod json;
+mod nemotron;
 mod qwen35;
 mod rope;
 mod sentencepiece;
@@ -102,7 +103,8 @@ pub(super) fn load(
     source.index.expect_empty(|name| {
         name.ends_with(".rotary_emb.inv_freq")
             || (hybrid && qwen35::ignored(name))
-            || (weights.head.is_none() && name == TensorNames::HF.weight(TensorRole::Head))
+            || (config.nemotron() && nemotron::ignored(name))
+            || (weights.head.is_none() && name == source.names.weight(TensorRole::Head))
     })?;
     let training = config.training.clone();
     Ok(Checkpoint {

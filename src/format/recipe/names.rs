@@ -139,10 +139,20 @@ impl TensorNames {
         ..Self::HF
     };
 
+    /// Names in a directory of Nemotron-Labs-Diffusion.
+    pub(in crate::format) const HF_NEMOTRON_DIFFUSION: Self = Self {
+        embed: "encoder.embed_tokens",
+        head: "diffusion_head",
+        final_norm: "encoder.norm",
+        layers: "encoder.layers",
+        ..Self::HF
+    };
+
     /// Names in the directories of a family, as this runtime writes them.
     pub(in crate::format) fn hf(architecture: Architecture) -> &'static Self {
         match architecture {
             Architecture::HunyuanDense => &Self::HF_HUNYUAN,
+            Architecture::NemotronDiffusion => &Self::HF_NEMOTRON_DIFFUSION,
             _ => &Self::HF,
         }
     }

@@ -7,6 +7,7 @@ mod diffusion;
 #[path = "../../benches/common/hybrid.rs"]
 mod hybrid;
 mod mtp;
+mod nemotron;
 #[path = "../common/diffusion.rs"]
 mod parameters;
 mod prompt_rows;

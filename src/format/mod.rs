@@ -44,7 +44,7 @@ mod value_order;
 
 pub use checkpoint::{
     Activations, AttentionWeights, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear,
-    LinearAttentionWeights, Mixer, MtpWeights, TextParts, Vocabulary, Weights,
+    LinearAttentionWeights, LowRank, Mixer, MtpWeights, TextParts, Vocabulary, Weights,
 };
 pub use error::{LoadError, LoadErrorKind};
 pub use export::ExportError;

@@ -15,6 +15,12 @@ pub const SIDE_FILES: [&str; 9] = [
     "dlm_config.json",
 ];
 
+/// Folder of the adapter that some models have for drafts.
+pub const ADAPTER: &str = "linear_spec_lora";
+/// Files of the adapter that the loader reads, if both are there.
+const ADAPTER_FILES: [&str; 2] =
+    ["linear_spec_lora/adapter_config.json", "linear_spec_lora/adapter_model.safetensors"];
+
 /// Number of files that a message names.
 const LISTED: usize = 50;
 
@@ -63,7 +69,9 @@ fn side_files(names: &[String]) -> impl Iterator<Item = String> {
     let json = has("tokenizer.json");
     let superseded =
         move |name: &str| json && ["tokenizer.model", "added_tokens.json"].contains(&name);
-    SIDE_FILES.into_iter().filter(move |s| has(s) && !superseded(s)).map(String::from)
+    let adapter = ADAPTER_FILES.iter().all(|name| has(name)).then_some(ADAPTER_FILES);
+    let side = SIDE_FILES.into_iter().filter(move |s| has(s) && !superseded(s));
+    side.chain(adapter.into_iter().flatten()).map(String::from)
 }
 
 fn any(names: &[String]) -> anyhow::Result<Vec<String>> {

@@ -238,6 +238,7 @@ impl Synthetic {
                 k_norm: bonsai.then(|| ones(spec.head_dim)),
                 sub_norm: (!bonsai).then(|| ones(q)),
                 o: linear(hidden, q),
+                draft_adapter: None,
             })),
             ffn_norm: ones(hidden),
             gate: linear(wide, hidden),

@@ -1,6 +1,7 @@
 //! A Hugging Face directory: `config.json`, safetensors in one file or in shards, tokenizer and
 //! generation files.
 
+mod adapter;
 mod config;
 mod json;
 mod nemotron;
@@ -21,6 +22,7 @@ use super::{
     Rotation, Spec, safetensors,
 };
 use crate::matrix::{FloatMatrix, FloatType, Matrix};
+use adapter::DraftAdapter;
 use config::{Config, Quantization};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -72,6 +74,7 @@ pub(super) fn load(
     }
     let dlm = dlm.map(|(_, dlm)| dlm);
     let (index, weights_file) = tensors(&files)?;
+    let adapter = if config.nemotron() { DraftAdapter::read(&files)? } else { None };
     let (quantization, stored_types) = (config.quantization(name)?, index.types());
     let (text, generation) = (text::text_parts(&files)?, text::generation(&files, &config)?);
     // Now each tensor holds its own bytes, and taking a tensor can free them.
@@ -88,6 +91,7 @@ pub(super) fn load(
         architecture: spec.architecture,
         config: &config,
         quantization,
+        adapter,
         numbers,
     };
     if config.has_head_norms() {
@@ -106,6 +110,11 @@ pub(super) fn load(
             || (config.nemotron() && nemotron::ignored(name))
             || (weights.head.is_none() && name == source.names.weight(TensorRole::Head))
     })?;
+    let mut notes = config.notes();
+    if let Some(adapter) = &source.adapter {
+        adapter.expect_empty()?;
+        notes.push(adapter.note());
+    }
     let training = config.training.clone();
     Ok(Checkpoint {
         spec,
@@ -117,7 +126,7 @@ pub(super) fn load(
         flushed: 0,
         mtp_fault,
         stored_types,
-        notes: config.notes(),
+        notes,
     })
 }
 
@@ -159,7 +168,8 @@ fn tensors(files: &[File]) -> Result<(TensorIndex, String), LoadError> {
         add(file)?;
         return Ok((index, file.name.clone()));
     }
-    let weights = || files.iter().filter(|f| f.base().ends_with(".safetensors"));
+    let is_weights = |f: &&File| f.base().ends_with(".safetensors") && f.base() != adapter::WEIGHTS;
+    let weights = || files.iter().filter(is_weights);
     let Some(first) = weights().next() else {
         let pickle = files.iter().any(|file| file.base().ends_with(".bin"));
         return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(files)).advice(
@@ -184,6 +194,7 @@ struct HfSource<'a, 'n, 'l, 'c> {
     architecture: Architecture,
     config: &'a Config,
     quantization: Option<Quantization>,
+    adapter: Option<DraftAdapter>,
     numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
 
@@ -263,6 +274,12 @@ fn float(t: &Tensor, rows: usize, cols: usize, dtype: FloatType) -> Result<Float
 impl TensorSource for HfSource<'_, '_, '_, '_> {
     fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
         let name = self.names.name(role);
+        if let (Some(adapter), TensorRole::Layer(_, LayerRole::DraftDown | LayerRole::DraftUp)) =
+            (&mut self.adapter, role)
+        {
+            let up = matches!(role, TensorRole::Layer(_, LayerRole::DraftUp));
+            return adapter.take(&format!("{name}.weight"), (rows, cols), up, self.numbers);
+        }
         let t = self.index.need(&format!("{name}.weight"), self.file)?;
         let in_layer = matches!(role, TensorRole::Layer(..));
         let covered = self.quantization.as_ref().is_some_and(|q| q.covers(&name));
@@ -325,6 +342,10 @@ impl TensorSource for HfSource<'_, '_, '_, '_> {
 
     fn has(&self, role: TensorRole) -> bool {
         self.index.get(&self.names.weight(role)).is_some()
+    }
+
+    fn draft_rank(&self) -> Option<usize> {
+        self.adapter.as_ref().map(|adapter| adapter.rank)
     }
 }
 

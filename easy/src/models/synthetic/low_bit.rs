@@ -138,6 +138,7 @@ impl Shape {
                 k_norm: head_norm,
                 sub_norm: None,
                 o: self.linear(hidden, q, rng),
+                draft_adapter: None,
             })),
             ffn_norm: vec![1.0; hidden],
             gate: self.linear(wide, hidden, rng),

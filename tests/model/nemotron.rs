@@ -108,3 +108,49 @@ fn mistakes_are_seen_in_the_logits() {
         assert!(off > 10.0 * TOLERANCE, "{mistake}: off by {off} only");
     }
 }
+
+/// The adapter changes rows of drafts alone, whatever rows are in the same pass.
+#[test]
+fn the_adapter_changes_drafts_alone() {
+    let draft = AttentionMask::Draft(canvas().0.len() + BLOCK);
+    for kernels in Kernels::all() {
+        let (adapted, plain) = (model(files::checkpoint(true)), model(files::checkpoint(false)));
+        let logits = |model, mask| block(model, kernels, [AttentionMask::Causal, mask]);
+        let found = off(&logits(&adapted, draft), "block_lora.npy");
+        assert!(found <= TOLERANCE, "{}: off by {found}", kernels.isa().name());
+        assert_eq!(logits(&adapted, open()), logits(&plain, open()));
+        assert_eq!(logits(&plain, draft), logits(&plain, open()));
+        let without = off(&logits(&plain, draft), "block_lora.npy");
+        assert!(without > 10.0 * TOLERANCE, "left out: off by {without} only");
+    }
+}
+
+#[test]
+fn drafts_and_other_rows_share_a_pass() {
+    let rt = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(2).unwrap() };
+    let model = model(files::checkpoint(true));
+    let (prompt, tokens) = canvas();
+    let run = |masks: &[AttentionMask]| -> Vec<Vec<f32>> {
+        let mut kv = KvPool::new(model.spec(), 8, KvConfig::EXACT).unwrap();
+        let mut ws = Workspace::default();
+        let seqs: Vec<_> = masks.iter().map(|_| kv.open(64).unwrap()).collect();
+        for &seq in &seqs {
+            let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::None);
+            let span = Span { seq, start: 0, tokens: &prompt, attention_mask, logits };
+            model.forward(&rt, &mut kv, &[span], &mut ws);
+        }
+        let span = |(&seq, &attention_mask)| Span {
+            seq,
+            start: prompt.len(),
+            tokens: &tokens,
+            attention_mask,
+            logits: LogitRows::Only(&[1, 5]),
+        };
+        let spans: Vec<_> = seqs.iter().zip(masks).map(span).collect();
+        let logits = model.forward(&rt, &mut kv, &spans, &mut ws);
+        (0..logits.len()).map(|row| logits.row(row).to_vec()).collect()
+    };
+    let (draft, causal) = (AttentionMask::Draft(prompt.len() + BLOCK), AttentionMask::Causal);
+    let alone = [causal, draft, open()].map(|mask| run(&[mask]));
+    assert_eq!(run(&[causal, draft, open()]), alone.concat());
+}

@@ -281,8 +281,9 @@ fn diffusion(d: &DlmConfig) -> String {
     } else {
         ""
     };
+    let begin = if d.blocks_from_prompt { " from the end of the prompt on" } else { "" };
     format!(
-        "blocks of {}, {} attention among clean tokens, {row} predicts token i{assumed}",
+        "blocks of {}{begin}, {} attention among clean tokens, {row} predicts token i{assumed}",
         d.bd_size, d.clean_attention
     )
 }

@@ -15,6 +15,8 @@ const SUB_BLOCK: usize = 8;
 /// Default confidence from which tokens are accepted.
 const THRESHOLD: f32 = 0.9;
 const FACTOR: f32 = 1.0;
+/// Factor next to a threshold.
+const SECOND_FACTOR: f32 = 2.0;
 const ENTROPY_BOUND: f32 = 0.1;
 const SLOTS_PER_PASS: usize = 2;
 
@@ -145,6 +147,7 @@ impl Settings {
         let inclusive = model.dlm.is_some_and(|d| d.threshold_inclusive);
         let threshold = self.threshold.unwrap_or(THRESHOLD);
         let selector = self.selector.unwrap_or_default();
+        let second = self.factor.unwrap_or(SECOND_FACTOR);
         match (mode, selector) {
             (Mode::Greedy | Mode::Adaptive, s) if s != Selector::Threshold => Err(refuse(
                 "selector needs decode_mode iterative: greedy takes a whole block, and adaptive \
@@ -159,6 +162,9 @@ impl Settings {
             (_, Selector::Entropy) => {
                 Ok(Unmask::Entropy(self.entropy_bound.unwrap_or(ENTROPY_BOUND)))
             }
+            (_, Selector::ThresholdFactor) => Ok(Unmask::ThresholdAndFactor(threshold, second)),
+            (_, Selector::ThresholdOrFactor) => Ok(Unmask::ThresholdOrFactor(threshold, second)),
+            (_, Selector::Product) => Ok(Unmask::Product(threshold)),
             (_, Selector::Topk) => Ok(Unmask::Top(self.slots_per_pass.unwrap_or(SLOTS_PER_PASS))),
         }
     }
@@ -315,6 +321,9 @@ pub fn describe(mode: &DecodeMode) -> String {
         Unmask::Rising(t) => format!("adaptive {t}"),
         Unmask::Margin(t) => format!("iterative, margin {t}"),
         Unmask::Factor(f) => format!("iterative, factor {f}"),
+        Unmask::ThresholdAndFactor(t, f) => format!("iterative {t} and factor {f}"),
+        Unmask::ThresholdOrFactor(t, f) => format!("iterative {t} or factor {f}"),
+        Unmask::Product(t) => format!("iterative, product {t}"),
         Unmask::Entropy(bound) => format!("iterative, entropy {bound}"),
         Unmask::Top(n) => format!("iterative, {n} per pass"),
     };

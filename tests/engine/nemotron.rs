@@ -99,6 +99,14 @@ impl Small {
         let mut settings = settings(Mode::Iterative);
         match run.rule.as_str() {
             "threshold" => settings.threshold = Some(run.value),
+            "product" | "threshold_factor" | "threshold_or_factor" => {
+                settings.threshold = Some(run.value);
+                settings.selector = Some(match run.rule.as_str() {
+                    "product" => Selector::Product,
+                    "threshold_factor" => Selector::ThresholdFactor,
+                    _ => Selector::ThresholdOrFactor,
+                });
+            }
             "fixed" => {
                 settings.selector = Some(Selector::Topk);
                 settings.slots_per_pass = Some(run.value as usize);

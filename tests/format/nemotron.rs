@@ -67,10 +67,9 @@ fn a_directory_states_shape_positions_and_blocks() {
     let twice = load(with(true, ADAPTER_CONFIG, "lora_alpha", json!(32))).unwrap();
     let doubled: Vec<f32> = projections(&c)[1].iter().map(|x| 2.0 * x).collect();
     assert_eq!(projections(&twice)[1], doubled);
-    assert!(c.notes.iter().any(|note| note.contains("linear_spec_lora")), "{:?}", c.notes);
+    assert!(c.notes.is_empty(), "{:?}", c.notes);
     let without = files::checkpoint(false);
     assert_eq!(projections(&without).len(), c.spec.layers);
-    assert!(without.notes.is_empty(), "{:?}", without.notes);
 }
 
 #[test]
@@ -173,4 +172,34 @@ fn packed_files_hold_the_adapter_and_directories_the_rest() {
             assert_eq!(projections(&found), projections(&c));
         }
     }
+}
+
+/// Damaged files are errors or models, but never panics.
+#[test]
+fn damaged_configurations_and_adapters_do_not_panic() {
+    let mut random = 7u64;
+    let mut below = |n: usize| {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % n
+    };
+    let mut refused = 0;
+    for round in 0..1500 {
+        let mut files = files::files(true);
+        let name = ["config.json", ADAPTER_CONFIG, ADAPTER][round % 3];
+        let file = files.iter_mut().find(|f| f.name == name).unwrap();
+        let mut bytes = file.bytes.whole().to_vec();
+        let reach = bytes.len().min(900);
+        for _ in 0..1 + below(3) {
+            let at = below(reach);
+            bytes[at] = match below(3) {
+                0 => bytes[at] ^ 1 << below(8),
+                1 => b"09-.e{}[]\","[below(11)],
+                _ => below(256) as u8,
+            };
+        }
+        file.bytes = bytes.into();
+        refused += usize::from(load(files).is_err());
+    }
+    assert!(refused > 700, "only {refused} of 1500 were refused");
 }

@@ -19,6 +19,8 @@ CHARS = "abcdefghijklmnopqrstuvwxyz .,!?'-0123456789:;"
 VOCAB, HIDDEN, FF, LAYERS, HEADS, KV, DIM, BLOCK = 64, 48, 112, 3, 4, 2, 16, 8
 THETA, FACTOR, ORIGINAL, BETA_FAST, BETA_SLOW, BETA, EPS = 1e4, 16.0, 32, 8.0, 0.25, 0.1, 1e-5
 RANK, ALPHA = 4, 16
+# f of the rules that have a threshold and a factor.
+FACTORS = 2
 IDS = {c: 5 + i for i, c in enumerate(CHARS)}
 
 
@@ -301,6 +303,19 @@ class Reference:
             if value < len(p):
                 self.gap = min(self.gap, p[value - 1] - p[value])
             return order[:value]
+        if rule != "threshold":
+            ranked = [1 - FACTORS / (rank + 2) for rank in range(len(p))]
+            fits = {
+                "threshold_factor": lambda rank: min(p[rank] - value, p[rank] - ranked[rank]),
+                "threshold_or_factor": lambda rank: max(p[rank] - value, min(p[rank] - 0.45, p[rank] - ranked[rank])),
+                "product": lambda rank: float(np.prod(p[:rank + 1])) - value,
+            }[rule]
+            margins = [fits(rank) for rank in range(len(p))]
+            self.gap = min(self.gap, min(abs(m) for m in margins))
+            if len(p) > 1:
+                self.gap = min(self.gap, min(abs(a - b) for a, b in zip(p, p[1:])))
+            count = next((rank for rank, margin in enumerate(margins) if margin < 0), len(p))
+            return order[:max(1, count)]
         self.gap = min(self.gap, min(abs(x - value) for x in p))
         if len(p) > 1 and p[0] < value:
             self.gap = min(self.gap, p[0] - p[1])
@@ -395,6 +410,7 @@ def golden():
             if ar.gap < 1e-3:
                 continue
             rules = [("threshold", t) for t in (0.3, 0.6, 0.9, 0.99, 1.0)] + [("fixed", n) for n in (1, 3)]
+            rules += [("threshold_factor", 0.6), ("threshold_or_factor", 0.9), ("product", 0.5), ("product", 0.9)]
             for rule, value in rules:
                 r = Reference(w)
                 passes, out = r.iterative(prompt, most, rule, value)

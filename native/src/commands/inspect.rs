@@ -6,7 +6,7 @@ use crate::cli::{human, kernels, open, out};
 use crate::config::ConfigArgs;
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::weight_sizes::{self, Group};
+use crate::models::weight_sizes::{self, ADAPTER, Group};
 use crate::models::{OpenOptions, Opened};
 use anyhow::Context;
 use serde::Serialize;
@@ -233,6 +233,7 @@ fn text(report: &Report) -> String {
         ("head tied", yes(report.tied_head).into()),
         ("rotated weights", rotation(report.rotation.as_ref())),
         ("drafting block (MTP)", drafting_block(report)),
+        ("adapter for drafts", adapter(report)),
         ("subnormal weights", subnormal),
         ("tokenizer", yes(report.tokenizer).into()),
         ("end", ends),
@@ -316,6 +317,17 @@ fn drafting_block(report: &Report) -> String {
         0 => "none".into(),
         count => {
             format!("{count}, {} of the weights (only with --draft mtp)", human::bytes(bytes.sum()))
+        }
+    }
+}
+
+/// The adapter that changes drafts.
+fn adapter(report: &Report) -> String {
+    match report.tensors.iter().find(|group| group.role == ADAPTER) {
+        None => "none".into(),
+        Some(group) => {
+            let rank = group.shape.into_iter().min().unwrap_or_default();
+            format!("rank {rank}, in the drafts of `verify` alone")
         }
     }
 }

@@ -79,11 +79,6 @@ impl DraftAdapter {
         Ok(Some(Self { index, file: weights.name.clone(), rank: found.r, scale }))
     }
 
-    /// A remark for users.
-    pub(super) fn note(&self) -> String {
-        format!("`{}` (rank {}) changes drafts of `verify` alone", self.file, self.rank)
-    }
-
     /// Takes the matrix of this name. The second one of a layer is multiplied by the scale.
     pub(super) fn take(
         &mut self,

@@ -110,11 +110,7 @@ pub(super) fn load(
             || (config.nemotron() && nemotron::ignored(name))
             || (weights.head.is_none() && name == source.names.weight(TensorRole::Head))
     })?;
-    let mut notes = config.notes();
-    if let Some(adapter) = &source.adapter {
-        adapter.expect_empty()?;
-        notes.push(adapter.note());
-    }
+    source.adapter.as_ref().map_or(Ok(()), DraftAdapter::expect_empty)?;
     let training = config.training.clone();
     Ok(Checkpoint {
         spec,
@@ -126,7 +122,7 @@ pub(super) fn load(
         flushed: 0,
         mtp_fault,
         stored_types,
-        notes,
+        notes: config.notes(),
     })
 }
 

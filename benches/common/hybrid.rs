@@ -163,6 +163,7 @@ impl Maker {
             k_norm: Some(self.norm(spec.head_dim)),
             sub_norm: None,
             o: self.folded(d, q),
+            draft_adapter: None,
         }
     }
 

@@ -157,6 +157,7 @@ pub fn bitnet(spec: &Spec, seed: u64) -> Weights {
             k_norm: None,
             sub_norm: Some(vec![1.0; q]),
             o: linear(d, q, &mut noise),
+            draft_adapter: None,
         })),
         ffn_norm: vec![1.0; d],
         gate: linear(f, d, &mut noise),

@@ -10,6 +10,9 @@ pub enum AttentionMask {
     Causal,
     /// Each row sees the keys before this position.
     Prefix(usize),
+    /// As [`Prefix`](Self::Prefix), for rows that draft tokens: they take the model's adapter for drafts,
+    /// if it has one.
+    Draft(usize),
     /// Each row sees its block and everything before it. Blocks have this many positions and begin
     /// at multiples of that.
     BlockCausal(usize),

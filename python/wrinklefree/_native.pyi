@@ -61,7 +61,19 @@ class _Options(TypedDict, total=False):
     row_cost: float | None
     block_size: int | None
     small_block_size: int | None
-    selector: Literal["threshold", "factor", "entropy", "margin", "topk"] | None
+    selector: (
+        Literal[
+            "threshold",
+            "factor",
+            "entropy",
+            "margin",
+            "topk",
+            "threshold-factor",
+            "threshold-or-factor",
+            "product",
+        ]
+        | None
+    )
     threshold: float | None
     factor: float | None
     entropy_bound: float | None

@@ -117,10 +117,11 @@ pub enum DecodeMode {
 
 impl DecodeMode {
     /// Returns the number of cache positions for a text of `length` tokens: block diffusion takes whole
-    /// blocks.
+    /// blocks, unless they begin where the prompt ends.
     pub fn positions(&self, length: usize) -> usize {
         match self {
             Self::Autoregressive | Self::Verify { .. } | Self::Embed(_) | Self::Logits => length,
+            Self::Diffusion(p) if p.from_prompt => length,
             Self::Diffusion(p) => length.next_multiple_of(p.block),
         }
     }

@@ -123,7 +123,7 @@ impl Decoder for Verify {
         let (attention_mask, logits) = match self.drafting {
             true => {
                 let fit = self.rows.partition_point(|&row| row < tokens.len());
-                (AttentionMask::Prefix(start + tokens.len()), LogitRows::Only(&self.rows[..fit]))
+                (AttentionMask::Draft(start + tokens.len()), LogitRows::Only(&self.rows[..fit]))
             }
             false => (AttentionMask::Causal, LogitRows::All),
         };

@@ -107,6 +107,8 @@ impl Spec {
                 [s.factor, s.beta_fast, s.beta_slow, s.attention_factor].into_iter().all(positive)
                     && s.beta_fast >= s.beta_slow
                     && s.original_context > 0
+                    && s.query_beta.is_finite()
+                    && s.query_beta >= 0.0
             }
         };
         match sane {
@@ -148,6 +150,10 @@ impl DlmConfig {
         }
         if self.logit_shift > 1 {
             return Err(bad(file, "a logit shift of 0 or 1", self.logit_shift));
+        }
+        if self.blocks_from_prompt && self.clean_attention != "causal" {
+            let want = "clean_attention `causal` with blocks_from_prompt";
+            return Err(bad(file, want, &self.clean_attention));
         }
         Ok(())
     }

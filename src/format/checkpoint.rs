@@ -126,6 +126,17 @@ pub struct AttentionWeights {
     pub sub_norm: Option<Vec<f32>>,
     /// Output projection, `[hidden_size][heads · head_dim]`.
     pub o: Linear,
+    /// Change of `o` in rows of drafts ([`AttentionMask::Draft`](crate::batch_types::AttentionMask::Draft)).
+    pub draft_adapter: Option<Box<LowRank>>,
+}
+
+/// A low-rank change of a linear layer: its output gains `up` · `down` · input.
+#[derive(Clone, Debug)]
+pub struct LowRank {
+    /// `[rank][inputs]`.
+    pub down: Linear,
+    /// `[outputs][rank]`, with the scale of the change.
+    pub up: Linear,
 }
 
 /// Tensors of Gated DeltaNet; the shape is [`Spec::linear_attention`].

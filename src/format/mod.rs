@@ -45,7 +45,7 @@ mod value_order;
 
 pub use checkpoint::{
     Activations, AttentionWeights, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear,
-    LinearAttentionWeights, Mixer, MtpWeights, TextParts, Vocabulary, Weights,
+    LinearAttentionWeights, LowRank, Mixer, MtpWeights, TextParts, Vocabulary, Weights,
 };
 pub use drafter::{DraftLayout, DrafterCheckpoint, DrafterConfig, DrafterWeights, MarkovWeights};
 pub use error::{LoadError, LoadErrorKind};

@@ -24,6 +24,10 @@ pub enum Architecture {
     HunyuanDense,
     /// MiniCPM and MiniCPM4: Llama with three factors ([`ScaleFactors`]). BitCPM is this.
     MiniCpm,
+    /// Nemotron-Labs-Diffusion: Llama whose queries grow with their position
+    /// ([`YarnScaling::query_beta`]), trained for both directions inside a block.
+    #[serde(rename = "nemotron-labs-diffusion")]
+    NemotronDiffusion,
 }
 
 /// Gate function of the feed-forward block.
@@ -52,6 +56,18 @@ impl Rope {
         let width = head_dim as f64;
         let usable = alpha.is_finite() && alpha > 0.0 && head_dim > 2;
         usable.then(|| theta * libm::pow(alpha, width / (width - 2.0)))
+    }
+
+    /// Factor of the queries at a position, after the rotary embedding.
+    #[must_use]
+    pub fn query_factor(&self, position: usize) -> f32 {
+        match &self.scaling {
+            Some(RopeScaling::Yarn(s)) if s.query_beta != 0.0 => {
+                let periods = (position / s.original_context) as f64;
+                (1.0 + s.query_beta * libm::log1p(periods)) as f32
+            }
+            _ => 1.0,
+        }
     }
 
     /// Context length of a model whose files state `stated` positions. Some files state the length
@@ -147,6 +163,10 @@ pub struct YarnScaling {
     pub attention_factor: f64,
     /// True if the first and last mixed dimension are rounded outwards to whole numbers.
     pub truncate: bool,
+    /// β of the factor 1 + β · ln(1 + ⌊position / `original_context`⌋) of queries; 0 leaves them as they
+    /// are.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub query_beta: f64,
 }
 
 impl YarnScaling {
@@ -155,7 +175,15 @@ impl YarnScaling {
     pub fn new(factor: f64, original_context: usize) -> Self {
         let (beta_fast, beta_slow, truncate) = (32.0, 1.0, true);
         let attention_factor = Self::attention_scale(factor, 1.0);
-        Self { factor, original_context, beta_fast, beta_slow, attention_factor, truncate }
+        Self {
+            factor,
+            original_context,
+            beta_fast,
+            beta_slow,
+            attention_factor,
+            truncate,
+            query_beta: 0.0,
+        }
     }
 
     /// The paper's factor of cosines and sines, with its coefficient of 0.1 multiplied by `scale`
@@ -253,6 +281,10 @@ fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
+fn is_none(factor: &f64) -> bool {
+    *factor == 0.0
+}
+
 impl Spec {
     /// Number of first values of a head that the rotary embedding turns.
     #[must_use]
@@ -310,6 +342,13 @@ pub struct DlmConfig {
     /// True if the files do not state [`Self::logit_shift`], and its family's was taken.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub logit_shift_assumed: bool,
+    /// True if blocks begin where the prompt ends, and the last committed row predicts a block's first
+    /// token; false if they begin at multiples of [`Self::bd_size`]. Needs causal clean tokens.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub blocks_from_prompt: bool,
+    /// True if a slot whose probability equals the threshold is accepted; false if it must be above it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub threshold_inclusive: bool,
 }
 
 /// Training that the files of a model state (`wrinklefree_training` of `config.json`).

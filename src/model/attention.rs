@@ -7,7 +7,7 @@ use super::inputs::Fill;
 use super::profile::Phase;
 use super::{Model, Workspace};
 use crate::cache::LayerPages;
-use crate::format::AttentionWeights;
+use crate::format::{AttentionWeights, LowRank};
 use crate::kernel::Kernels;
 use crate::par::Chunks;
 
@@ -118,7 +118,30 @@ impl Pass<'_, '_> {
             }
         });
         inputs.product(exec, &[&weights.o], y);
-        exec.profile.lap(Phase::Output);
+        if let Some(adapter) = &weights.draft_adapter {
+            self.adapt_drafts(adapter);
+        }
+        self.exec.profile.lap(Phase::Output);
+    }
+
+    /// Adds the adapter's product to the outputs of the rows of drafts. The other rows of the pass are
+    /// computed too, because a pass rarely has both.
+    fn adapt_drafts(&mut self, adapter: &LowRank) {
+        let Self { exec, ws, .. } = self;
+        let Workspace { batch, inputs, gate_up: low, spare: change, y, .. } = &mut **ws;
+        if !batch.rows.iter().any(|row| row.drafts) {
+            return;
+        }
+        let LowRank { down, up } = adapter;
+        let (rows, rank, hidden) = (batch.rows.len(), up.weight.cols(), up.weight.rows());
+        inputs.product(exec, &[down], low);
+        let fill = Fill { phase: Phase::Output, rows, width: rank, readers: &[up] };
+        inputs.fill(exec, &fill, Chunks::new(low, rank), |_, out, low| out.copy_from_slice(low));
+        inputs.product(exec, &[up], change);
+        let outputs = y.chunks_exact_mut(hidden).zip(change.chunks_exact(hidden));
+        for ((y, change), _) in outputs.zip(&batch.rows).filter(|(_, row)| row.drafts) {
+            (exec.kernels.add)(y, change);
+        }
     }
 }
 

@@ -33,7 +33,7 @@ impl Span<'_> {
         let block = |size: usize| ((position / size + 1) * size).min(self.end());
         match self.attention_mask {
             AttentionMask::Causal => position + 1,
-            AttentionMask::Prefix(end) => end,
+            AttentionMask::Prefix(end) | AttentionMask::Draft(end) => end,
             AttentionMask::BlockCausal(size) => block(size),
             AttentionMask::MixedBlocks { at, blocks } => block(blocks[usize::from(position >= at)]),
         }
@@ -60,7 +60,7 @@ impl Span<'_> {
                 "a span replaces no rows that recurrent states have taken"
             );
         }
-        if let AttentionMask::Prefix(end) = self.attention_mask {
+        if let AttentionMask::Prefix(end) | AttentionMask::Draft(end) = self.attention_mask {
             let there = self.end().max(kv.written(self.seq));
             assert!(0 < end && end <= there, "rows attend to written keys only");
         }
@@ -77,6 +77,8 @@ pub(super) struct BatchRow {
     pub seq: KvSeq,
     pub token: u32,
     pub position: usize,
+    /// True for a row of a draft, which takes the model's adapter for drafts.
+    pub drafts: bool,
 }
 
 /// The rows of all spans, in order.
@@ -131,8 +133,9 @@ impl Batch {
                 false if *keeps_hidden => with_logits.extend(before..wanted.len()),
                 false => {}
             }
+            let drafts = matches!(span.attention_mask, AttentionMask::Draft(_));
             for (position, &token) in (span.start..).zip(span.tokens) {
-                rows.push(BatchRow { seq: span.seq, token, position });
+                rows.push(BatchRow { seq: span.seq, token, position, drafts });
                 ends.push(span.visible(position));
             }
         }

@@ -128,6 +128,11 @@ fn attention(spec: &Spec, i: usize, w: &AttentionWeights) -> Result<(), ModelErr
     linear(&name("k"), &w.k, kv, hidden)?;
     linear(&name("v"), &w.v, kv, hidden)?;
     linear(&name("o"), &w.o, hidden, q)?;
+    if let Some(adapter) = &w.draft_adapter {
+        let rank = adapter.up.weight.cols();
+        linear(&name("draft adapter, first matrix"), &adapter.down, rank, q)?;
+        linear(&name("draft adapter, second matrix"), &adapter.up, hidden, rank)?;
+    }
     for (part, norm, len) in [
         ("q norm", &w.q_norm, spec.head_dim),
         ("k norm", &w.k_norm, spec.head_dim),

@@ -145,6 +145,10 @@ impl Heads<'_> {
             let column = head * (self.spec.query_outputs() / self.spec.heads);
             self.copy(row, column, &self.weights.q, column, query);
             self.rotate(row, self.weights.q_norm.as_deref(), query, plain);
+            let factor = self.spec.rope.query_factor(self.batch.rows[row].position);
+            if factor != 1.0 {
+                query.iter_mut().for_each(|x| *x *= factor);
+            }
             if !(self.kernels.within)(query, LARGEST) {
                 failed.push(n / group);
             }

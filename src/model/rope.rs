@@ -96,6 +96,18 @@ mod tests {
         assert!((f64::from(found.attention) - attention).abs() < 1e-6, "{rope:?}");
     }
 
+    #[test]
+    fn queries_grow_with_every_original_context() {
+        let yarn = YarnScaling { query_beta: 0.1, ..YarnScaling::new(16.0, 32) };
+        let rope = Rope { theta: 1e6, scaling: Some(RopeScaling::Yarn(yarn)) };
+        for (position, want) in
+            [(0, 1.0), (31, 1.0), (32, 1.069_314_7), (95, 1.109_861_2), (96, 1.138_629_4)]
+        {
+            assert!((rope.query_factor(position) - want).abs() < 1e-6, "{position}");
+        }
+        assert_eq!(Rope { theta: 1e6, scaling: None }.query_factor(1000), 1.0);
+    }
+
     /// Expected numbers come from `transformers` 5.23 (`ROPE_INIT_FUNCTIONS`, in f32).
     #[test]
     fn scaled_frequencies_are_those_of_transformers() {
@@ -111,6 +123,10 @@ mod tests {
         let far = YarnScaling { attention_factor: 1.25, ..YarnScaling::new(40.0, 4096) };
         let want = [1.0, 0.008_278_945, 1.219_108_8e-4, 4.445_698_3e-6, low / 10.0];
         check(RopeScaling::Yarn(far), want, 1.25);
+        // A factor below 1 compresses nothing and stretches frequencies: `transformers` divides by it too.
+        let short = YarnScaling { attention_factor: 1.0, ..YarnScaling::new(0.25, 16_384) };
+        let want = [1.0, 0.013_335_214, 0.004_257_443_9, 7.113_117_6e-4, 4.963_751e-6];
+        check(RopeScaling::Yarn(short), want, 1.0);
         let deepseek =
             YarnScaling::attention_scale(40.0, 1.0) / YarnScaling::attention_scale(40.0, 0.707);
         assert!((deepseek - 1.085_726_399_256).abs() < 1e-9);

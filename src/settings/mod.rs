@@ -52,7 +52,8 @@ pub struct Settings {
     pub draft: Option<Draft>,
     /// Most tokens of a draft [default: 8]
     ///
-    /// With `--draft model` the default is the drafter's block.
+    /// The default is the drafter's block with `--draft model`, and the rest of a block for a model whose
+    /// blocks begin where the prompt ends.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub draft_length: Option<NonZeroUsize>,
     /// End drafts less sure than P [default: 0]
@@ -81,12 +82,13 @@ pub struct Settings {
     pub selector: Option<Selector>,
     /// Accept tokens surer than P [default: 0.9]
     ///
-    /// Used by `adaptive`, and by `iterative` with the selectors threshold and margin.
+    /// Used by `adaptive`, and by `iterative` with the selectors threshold, margin, product and those
+    /// with factors next to a threshold.
     #[cfg_attr(feature = "clap", arg(long, value_name = "P", allow_negative_numbers = true))]
     pub threshold: Option<f32>,
-    /// For the selector factor [default: 1]
+    /// For selectors with a factor
     ///
-    /// Smaller is slower and better.
+    /// Smaller is slower and better [default: 1 for factor, 2 next to a threshold].
     #[cfg_attr(feature = "clap", arg(long, value_name = "F", allow_negative_numbers = true))]
     pub factor: Option<f32>,
     /// For the selector entropy [default: 0.1]
@@ -199,6 +201,12 @@ pub enum Selector {
     Margin,
     /// A fixed number of the most probable tokens
     Topk,
+    /// Tokens of at least the threshold and, for the n-th most probable, 1 − factor / (n + 1)
+    ThresholdFactor,
+    /// Tokens of at least the threshold, or of at least 0.45 and 1 − factor / (n + 1)
+    ThresholdOrFactor,
+    /// The most probable tokens, while the product of their probabilities is at least the threshold
+    Product,
 }
 
 /// Values of `block_attention`.

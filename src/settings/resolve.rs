@@ -18,6 +18,8 @@ const SUB_BLOCK: usize = 8;
 /// Default confidence from which tokens are accepted.
 const THRESHOLD: f32 = 0.9;
 const FACTOR: f32 = 1.0;
+/// Factor next to a threshold.
+const SECOND_FACTOR: f32 = 2.0;
 const ENTROPY_BOUND: f32 = 0.1;
 const SLOTS_PER_PASS: usize = 2;
 
@@ -81,7 +83,7 @@ impl Settings {
                 Ok(DecodeMode::Verify { drafter: self.drafter(model)?, row_cost: self.row_cost })
             }
             Mode::Greedy | Mode::Iterative | Mode::Adaptive => {
-                let params = self.diffusion(model, self.unmask(mode)?)?;
+                let params = self.diffusion(model, self.unmask(mode, model)?)?;
                 params.check(model.vocab, model.rows).map_err(|e| match e {
                     DiffusionError::Rows { .. } => refuse(format!(
                         "{e}: use a smaller block_size, or decode_mode ar, which needs no blocks"
@@ -146,9 +148,11 @@ impl Settings {
     }
 
     /// Rule by which a pass of a diffusion mode unmasks slots.
-    fn unmask(&self, mode: Mode) -> Result<Unmask, SettingsError> {
+    fn unmask(&self, mode: Mode, model: &ModelCapabilities<'_>) -> Result<Unmask, SettingsError> {
+        let inclusive = model.dlm.is_some_and(|d| d.threshold_inclusive);
         let threshold = self.threshold.unwrap_or(THRESHOLD);
         let selector = self.selector.unwrap_or_default();
+        let second = self.factor.unwrap_or(SECOND_FACTOR);
         match (mode, selector) {
             (Mode::Greedy | Mode::Adaptive, s) if s != Selector::Threshold => Err(refuse(
                 "selector needs decode_mode iterative: greedy takes a whole block, and adaptive \
@@ -156,12 +160,16 @@ impl Settings {
             )),
             (Mode::Greedy, _) => Ok(Unmask::All),
             (Mode::Adaptive, _) => Ok(Unmask::Rising(threshold)),
+            (_, Selector::Threshold) if inclusive => Ok(Unmask::AtLeast(threshold)),
             (_, Selector::Threshold) => Ok(Unmask::Above(threshold)),
             (_, Selector::Margin) => Ok(Unmask::Margin(threshold)),
             (_, Selector::Factor) => Ok(Unmask::Factor(self.factor.unwrap_or(FACTOR))),
             (_, Selector::Entropy) => {
                 Ok(Unmask::Entropy(self.entropy_bound.unwrap_or(ENTROPY_BOUND)))
             }
+            (_, Selector::ThresholdFactor) => Ok(Unmask::ThresholdAndFactor(threshold, second)),
+            (_, Selector::ThresholdOrFactor) => Ok(Unmask::ThresholdOrFactor(threshold, second)),
+            (_, Selector::Product) => Ok(Unmask::Product(threshold)),
             (_, Selector::Topk) => Ok(Unmask::Top(self.slots_per_pass.unwrap_or(SLOTS_PER_PASS))),
         }
     }
@@ -179,7 +187,9 @@ impl Settings {
                 model.name
             )));
         };
-        let sub_block = if block.is_multiple_of(SUB_BLOCK) { SUB_BLOCK } else { block };
+        let from_prompt = model.dlm.is_some_and(|d| d.blocks_from_prompt);
+        let divides = block.is_multiple_of(SUB_BLOCK) && !from_prompt;
+        let sub_block = if divides { SUB_BLOCK } else { block };
         Ok(DiffusionParams {
             block,
             sub_block: self.small_block_size.unwrap_or(sub_block),
@@ -197,6 +207,7 @@ impl Settings {
                 Commit::Fused => decode::Commit::Fused,
             },
             suffix: Vec::new(),
+            from_prompt,
         })
     }
 
@@ -205,7 +216,6 @@ impl Settings {
     }
 
     fn drafter(&self, model: &ModelCapabilities<'_>) -> Result<Drafter, SettingsError> {
-        let length = self.draft_length.map_or(DRAFT, NonZeroUsize::get);
         let can = model.dlm.is_some() || self.mask_token_id.is_some();
         let default = match model.draft_net.map(|net| net.kind) {
             Some(DraftNetKind::Blocks) => Draft::Model,
@@ -213,7 +223,12 @@ impl Settings {
             Some(DraftNetKind::Mtp) => Draft::Mtp,
             None => Draft::Ngram,
         };
-        match self.draft.unwrap_or(default) {
+        let draft = self.draft.unwrap_or(default);
+        // A block that begins where the prompt ends was trained as the next token and the draft after it.
+        let block = model.dlm.filter(|d| d.blocks_from_prompt && draft == Draft::Denoise);
+        let longest = block.map_or(DRAFT, |d| (d.bd_size - 1).max(1));
+        let length = self.draft_length.map_or(longest, NonZeroUsize::get);
+        match draft {
             Draft::Mtp => self.net(model, DraftNetKind::Mtp).ok_or_else(|| {
                 refuse(format!(
                     "draft mtp: {} has no block for multi-token prediction, or it was loaded without \
@@ -334,10 +349,13 @@ pub fn describe(mode: &DecodeMode) -> String {
     };
     let mut text = match params.unmask {
         Unmask::All => "greedy".into(),
-        Unmask::Above(t) => format!("iterative {t}"),
+        Unmask::Above(t) | Unmask::AtLeast(t) => format!("iterative {t}"),
         Unmask::Rising(t) => format!("adaptive {t}"),
         Unmask::Margin(t) => format!("iterative, margin {t}"),
         Unmask::Factor(f) => format!("iterative, factor {f}"),
+        Unmask::ThresholdAndFactor(t, f) => format!("iterative {t} and factor {f}"),
+        Unmask::ThresholdOrFactor(t, f) => format!("iterative {t} or factor {f}"),
+        Unmask::Product(t) => format!("iterative, product {t}"),
         Unmask::Entropy(bound) => format!("iterative, entropy {bound}"),
         Unmask::Top(n) => format!("iterative, {n} per pass"),
     };

@@ -15,5 +15,6 @@ pub fn params(block: usize, sub_block: usize, unmask: Unmask) -> DiffusionParams
         sub_cache: false,
         commit: Commit::Clean,
         suffix: Vec::new(),
+        from_prompt: false,
     }
 }

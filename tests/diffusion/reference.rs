@@ -114,11 +114,17 @@ impl Reference<'_> {
             match self.unmask {
                 Unmask::All => true,
                 Unmask::Above(t) | Unmask::Margin(t) => least > t,
+                Unmask::AtLeast(t) => least >= t,
                 Unmask::Rising(t) => match pass {
                     0 => least > (t - 0.4).max(0.5),
                     1 => least > (t - 0.2).max(0.7),
                     _ => least > t,
                 },
+                Unmask::ThresholdAndFactor(..)
+                | Unmask::ThresholdOrFactor(..)
+                | Unmask::Product(_) => {
+                    unreachable!("`nemotron.py` is their reference")
+                }
                 Unmask::Factor(f) => (set.len() + 1) as f32 * (1.0 - least) < f,
                 Unmask::Entropy(bound) => {
                     let sum: f32 = set.iter().map(|&i| -sure(i)).sum();

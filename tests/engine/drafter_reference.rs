@@ -101,6 +101,7 @@ fn layer(spec: &Spec, noise: &mut Noise) -> LayerWeights {
             k_norm: Some(norm(spec.head_dim, noise)),
             sub_norm: None,
             o: exact(d, q, noise),
+            draft_adapter: None,
         })),
         ffn_norm: norm(d, noise),
         gate: exact(f, d, noise),

@@ -9,6 +9,7 @@ mod drafter_reference;
 #[path = "../../benches/common/hybrid.rs"]
 mod hybrid;
 mod mtp;
+mod nemotron;
 #[path = "../common/diffusion.rs"]
 mod parameters;
 mod prompt_rows;

@@ -164,6 +164,7 @@ impl Dice {
                 sub_cache: self.of(&[false, false, true]),
                 commit: self.of(&[Commit::Clean, Commit::Fused]),
                 suffix: Vec::new(),
+                from_prompt: false,
             }),
         }
     }

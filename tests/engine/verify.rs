@@ -103,6 +103,7 @@ fn diffusion() -> DecodeMode {
         sub_cache: true,
         commit: Commit::Clean,
         suffix: Vec::new(),
+        from_prompt: false,
     })
 }
 

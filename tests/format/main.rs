@@ -13,6 +13,7 @@ mod golden;
 mod hadamard;
 mod load;
 mod mtp;
+mod nemotron;
 mod qwen35;
 mod real_files;
 mod streamed_file;

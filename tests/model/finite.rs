@@ -101,6 +101,7 @@ fn requests(token: u32, length: usize) -> Vec<Request> {
             sub_cache: false,
             commit,
             suffix: Vec::new(),
+            from_prompt: false,
         })
     };
     let ngram = Drafter::Ngram { length: 6, matches: (1, 3) };

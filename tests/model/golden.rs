@@ -11,7 +11,7 @@ use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspa
 use wrinklefree::par::ThreadPool;
 
 /// Largest accepted |difference|, relative to the largest |logit|.
-const TOLERANCE: f32 = 1e-3;
+pub const TOLERANCE: f32 = 1e-3;
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/models")
@@ -41,7 +41,7 @@ fn argmax(row: &[f32]) -> usize {
 }
 
 /// Compares all logits under one attention mask with a golden file.
-fn compare(
+pub fn compare(
     model: &Model,
     kernels: Kernels,
     tokens: &[u32],

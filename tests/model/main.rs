@@ -14,6 +14,7 @@ mod int8_activations;
 mod kv;
 mod layout;
 mod linear_attention;
+mod nemotron;
 #[path = "../common/npy.rs"]
 mod npy;
 #[path = "../linear_attention/reference.rs"]

@@ -186,10 +186,13 @@ export interface GenerateOptions {
   smallBlockSize?: number;
   /**
    * Rule by which `"iterative"` accepts tokens: `"threshold"` (default), `"factor"`, `"entropy"`,
-   * `"margin"` or `"topk"`.
+   * `"margin"`, `"topk"`, `"threshold-factor"`, `"threshold-or-factor"` or `"product"`.
    */
   selector?: string;
-  /** Bound of the selector `"factor"`; a smaller value is slower and better (default 1). */
+  /**
+   * Bound of the selectors with a factor; a smaller value is slower and better (default 1, or 2 next
+   * to a threshold).
+   */
   factor?: number;
   /** Bound of the selector `"entropy"`, in nats; smaller is slower and better (default 0.1). */
   entropyBound?: number;

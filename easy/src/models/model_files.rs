@@ -15,6 +15,12 @@ pub const SIDE_FILES: [&str; 9] = [
     "dlm_config.json",
 ];
 
+/// Folder of the adapter that some models have for drafts.
+pub const ADAPTER: &str = "linear_spec_lora";
+/// Files of the adapter. The loader refuses weights without a configuration.
+const ADAPTER_FILES: [&str; 2] =
+    ["linear_spec_lora/adapter_config.json", "linear_spec_lora/adapter_model.safetensors"];
+
 /// Number of files that a message names.
 const LISTED: usize = 50;
 
@@ -63,7 +69,8 @@ fn side_files(names: &[String]) -> impl Iterator<Item = String> {
     let json = has("tokenizer.json");
     let superseded =
         move |name: &str| json && ["tokenizer.model", "added_tokens.json"].contains(&name);
-    SIDE_FILES.into_iter().filter(move |s| has(s) && !superseded(s)).map(String::from)
+    let all = SIDE_FILES.into_iter().chain(ADAPTER_FILES);
+    all.filter(move |s| has(s) && !superseded(s)).map(String::from)
 }
 
 fn any(names: &[String]) -> anyhow::Result<Vec<String>> {
@@ -201,6 +208,15 @@ mod tests {
         assert_eq!(files_of_model(&owned, names[4]), [names[0], names[4]]);
         let two = ["a.safetensors", "b.safetensors", "tokenizer.json"].map(String::from);
         assert_eq!(files_of_model(&two, "b.safetensors"), ["tokenizer.json", "b.safetensors"]);
+    }
+
+    #[test]
+    fn an_adapter_for_drafts_comes_with_both_of_its_files() {
+        let names =
+            ["config.json", ADAPTER_FILES[0], ADAPTER_FILES[1], "model.safetensors", "x/y.json"];
+        assert_eq!(pick(&names, &Wanted::Any).expect("found"), names[..4]);
+        let names = ["config.json", ADAPTER_FILES[1], "model.safetensors"];
+        assert_eq!(pick(&names, &Wanted::Any).expect("found"), names);
     }
 
     #[test]

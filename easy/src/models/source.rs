@@ -181,14 +181,19 @@ fn embedded() -> Result<Source, OpenError> {
     Ok(Source { name: DEFAULT_NAME.into(), files: vec![file], mapped: Files::new(Vec::new()) })
 }
 
-/// Lists a directory, sorted: names for output, and paths. Names that are not UTF-8 have signs in
-/// place of the wrong bytes.
+/// Lists a directory and the folder of an adapter in it, sorted: names for output, and paths. Names that
+/// are not UTF-8 have signs in place of the wrong bytes.
 fn files_in(directory: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let read = || {
         let mut files = Vec::new();
         for entry in directory.read_dir()? {
             let entry = entry?;
             files.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
+        }
+        for entry in directory.join(model_files::ADAPTER).read_dir().into_iter().flatten() {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            files.push((format!("{}/{name}", model_files::ADAPTER), entry.path()));
         }
         files.sort();
         Ok(files)

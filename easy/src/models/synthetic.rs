@@ -48,23 +48,74 @@ pub enum Synthetic {
     HyMt2_1_8b,
     /// BitCPM 8B: a ternary MiniCPM4 with a head of six bits.
     BitCpm8b,
+    /// Nemotron-Labs-Diffusion 3B in four bits, with a head of six bits.
+    Nemotron3b,
 }
+
+/// A row of the table of shapes.
+struct Row {
+    shape: Synthetic,
+    /// Name on the command line.
+    name: &'static str,
+    /// A line about the shape.
+    about: &'static str,
+}
+
+const fn row(shape: Synthetic, name: &'static str, about: &'static str) -> Row {
+    Row { shape, name, about }
+}
+
+/// All shapes, in the order of [`Synthetic`].
+const TABLE: [Row; 12] = [
+    row(Synthetic::Bitnet2b, "bitnet-2b", "BitNet b1.58 2B-4T with an int8 head"),
+    row(
+        Synthetic::Bonsai1_7b,
+        "bonsai-1.7b",
+        "Ternary-Bonsai 1.7B: Qwen3 with ternary embeddings and a scale per 128 weights",
+    ),
+    row(Synthetic::Tiny, "tiny", "A small BitNet"),
+    row(
+        Synthetic::Bonsai2_2b,
+        "bonsai2-2b",
+        "Ternary-Bonsai-2 2B: linear attention, rotated weights, tied head",
+    ),
+    row(Synthetic::Bonsai2_4b, "bonsai2-4b", "Ternary-Bonsai-2 4B"),
+    row(Synthetic::Bonsai2_9b, "bonsai2-9b", "Ternary-Bonsai-2 9B"),
+    row(Synthetic::Bonsai2_27b, "bonsai2-27b", "Ternary-Bonsai-2 27B"),
+    row(
+        Synthetic::TinyHybrid,
+        "tiny-hybrid",
+        "A small model with linear attention and rotated weights",
+    ),
+    row(
+        Synthetic::Bonsai1_8b,
+        "bonsai1-8b",
+        "One-bit Bonsai 8B: Qwen3 with signs and a scale per 128 of them",
+    ),
+    row(
+        Synthetic::HyMt2_1_8b,
+        "hymt2-1.8b",
+        "Hy-MT2 1.8B in 1.25 bits, with a tied head of six bits",
+    ),
+    row(Synthetic::BitCpm8b, "bitcpm-8b", "BitCPM 8B: a ternary MiniCPM4 with a head of six bits"),
+    row(
+        Synthetic::Nemotron3b,
+        "nemotron-3b",
+        "Nemotron-Labs-Diffusion 3B in four bits, with a head of six bits",
+    ),
+];
 
 impl Synthetic {
     /// All shapes.
-    pub const ALL: &[Self] = &[
-        Self::Bitnet2b,
-        Self::Bonsai1_7b,
-        Self::Tiny,
-        Self::Bonsai2_2b,
-        Self::Bonsai2_4b,
-        Self::Bonsai2_9b,
-        Self::Bonsai2_27b,
-        Self::TinyHybrid,
-        Self::Bonsai1_8b,
-        Self::HyMt2_1_8b,
-        Self::BitCpm8b,
-    ];
+    pub const ALL: &[Self] = &{
+        let mut all = [Self::Tiny; TABLE.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = TABLE[i].shape;
+            i += 1;
+        }
+        all
+    };
 
     /// Returns the shape of this name.
     pub fn parse(name: &str) -> Option<Self> {
@@ -73,38 +124,12 @@ impl Synthetic {
 
     /// Returns a line about the shape.
     pub fn describe(self) -> &'static str {
-        match self {
-            Self::Bitnet2b => "BitNet b1.58 2B-4T with an int8 head",
-            Self::Bonsai1_7b => {
-                "Ternary-Bonsai 1.7B: Qwen3 with ternary embeddings and a scale per 128 weights"
-            }
-            Self::Tiny => "A small BitNet",
-            Self::Bonsai2_2b => "Ternary-Bonsai-2 2B: linear attention, rotated weights, tied head",
-            Self::Bonsai2_4b => "Ternary-Bonsai-2 4B",
-            Self::Bonsai2_9b => "Ternary-Bonsai-2 9B",
-            Self::Bonsai2_27b => "Ternary-Bonsai-2 27B",
-            Self::TinyHybrid => "A small model with linear attention and rotated weights",
-            Self::Bonsai1_8b => "One-bit Bonsai 8B: Qwen3 with signs and a scale per 128 of them",
-            Self::HyMt2_1_8b => "Hy-MT2 1.8B in 1.25 bits, with a tied head of six bits",
-            Self::BitCpm8b => "BitCPM 8B: a ternary MiniCPM4 with a head of six bits",
-        }
+        TABLE[self as usize].about
     }
 
     /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Bitnet2b => "bitnet-2b",
-            Self::Bonsai1_7b => "bonsai-1.7b",
-            Self::Tiny => "tiny",
-            Self::Bonsai2_2b => "bonsai2-2b",
-            Self::Bonsai2_4b => "bonsai2-4b",
-            Self::Bonsai2_9b => "bonsai2-9b",
-            Self::Bonsai2_27b => "bonsai2-27b",
-            Self::TinyHybrid => "tiny-hybrid",
-            Self::Bonsai1_8b => "bonsai1-8b",
-            Self::HyMt2_1_8b => "hymt2-1.8b",
-            Self::BitCpm8b => "bitcpm-8b",
-        }
+        TABLE[self as usize].name
     }
 
     /// The shape.
@@ -167,19 +192,28 @@ impl Synthetic {
         }
     }
 
-    /// A model of that shape with random weights, the same on every call. As if trained for both
-    /// paths, in blocks of 32, with the last token for MASK.
-    pub fn loaded(self) -> Loaded {
-        let begin = Instant::now();
-        let spec = self.spec();
-        let dlm = DlmConfig {
+    /// Parameters of block diffusion: as if trained for both paths, in blocks of 32, with the last token
+    /// for MASK. `None` for models that are published without.
+    fn dlm(self, spec: &Spec) -> Option<DlmConfig> {
+        let nemotron = self == Self::Nemotron3b;
+        let causal = hybrid::Shape::of(self).is_some() || low_bit::Shape::of(self).is_some();
+        (nemotron || !causal).then(|| DlmConfig {
             bd_size: 32,
             mask_token_id: Some(spec.vocab_size as u32 - 1),
             ar_path: true,
             clean_attention: "causal".into(),
-            logit_shift: 1,
+            logit_shift: u8::from(!nemotron),
             logit_shift_assumed: false,
-        };
+            blocks_from_prompt: nemotron,
+            threshold_inclusive: nemotron,
+        })
+    }
+
+    /// A model of that shape with random weights, the same on every call.
+    pub fn loaded(self) -> Loaded {
+        let begin = Instant::now();
+        let spec = self.spec();
+        let dlm = self.dlm(&spec);
         let model = Model::new(spec, self.weights()).expect("shapes fit");
         Loaded {
             name: format!("{} (synthetic)", self.name()),
@@ -188,8 +222,7 @@ impl Synthetic {
             template: None,
             defaults: GenerationDefaults::default(),
             end_tokens: Vec::new(),
-            dlm: (hybrid::Shape::of(self).is_none() && low_bit::Shape::of(self).is_none())
-                .then_some(dlm),
+            dlm,
             time: begin.elapsed(),
             warnings: Vec::new(),
         }
@@ -236,6 +269,7 @@ impl Synthetic {
                 k_norm: bonsai.then(|| ones(spec.head_dim)),
                 sub_norm: (!bonsai).then(|| ones(q)),
                 o: linear(hidden, q),
+                draft_adapter: None,
             })),
             ffn_norm: ones(hidden),
             gate: linear(wide, hidden),
@@ -333,6 +367,22 @@ impl Rng {
         Matrix::Split(matrix.expect("as many bytes as the shape needs"))
     }
 
+    /// Values of four bits with a scale for each 32 columns, as Q4_0 becomes.
+    fn four_bits(&mut self, rows: usize, cols: usize) -> Matrix {
+        assert!(rows.is_multiple_of(PANEL) && cols.is_multiple_of(32));
+        let count = rows * cols;
+        let scale = (1.0 / 64.0 / (cols as f32).sqrt()).to_le_bytes();
+        let parts = SplitParts {
+            packing: Packing::Upper,
+            high: self.fill(count / 2, |word| word),
+            low: Bytes::new(),
+            scales: Bytes::from(scale.repeat(count / 32)),
+            factors: Bytes::new(),
+        };
+        let matrix = SplitMatrix::from_parts((rows, cols, 32), parts);
+        Matrix::Split(matrix.expect("as many bytes as the shape needs"))
+    }
+
     /// 16-bit floats of a size up to 2.
     fn halves(&mut self, rows: usize, cols: usize) -> Matrix {
         // Sign and fraction are random, the exponent is that of 2⁻⁷ to 1.
@@ -360,6 +410,14 @@ impl Rng {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_table_has_every_shape_at_its_place() {
+        for (i, row) in TABLE.iter().enumerate() {
+            assert_eq!(row.shape as usize, i, "{}", row.name);
+            assert_eq!(Synthetic::parse(row.name), Some(row.shape));
+        }
+    }
 
     #[test]
     fn codes_are_ternary() {

@@ -21,6 +21,9 @@ pub struct Group {
     pub bytes: u64,
 }
 
+/// Role of the matrices of the adapter that changes drafts.
+pub const ADAPTER: &str = "adapter for drafts";
+
 /// Returns the matrices of a layer and their roles.
 pub fn linears(layer: &LayerWeights) -> Vec<(&'static str, &Linear)> {
     let mut linears = match &layer.mixer {
@@ -84,6 +87,11 @@ pub fn groups(weights: &Weights) -> Vec<Group> {
         for (role, linear) in linears(layer) {
             add(role, &linear.weight);
         }
+    }
+    let attention = weights.layers.iter().filter_map(|layer| layer.mixer.attention());
+    for adapter in attention.filter_map(|w| w.draft_adapter.as_deref()) {
+        add(ADAPTER, &adapter.down.weight);
+        add(ADAPTER, &adapter.up.weight);
     }
     if let Some(head) = &weights.head {
         add("head", &head.weight);

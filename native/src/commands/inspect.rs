@@ -8,7 +8,7 @@ use crate::cli::{human, kernels, open, out};
 use crate::config::ConfigArgs;
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::weight_sizes::{self, Group};
+use crate::models::weight_sizes::{self, ADAPTER, Group};
 use crate::models::{DrafterOptions, OpenOptions, Opened};
 use anyhow::Context;
 use serde::Serialize;
@@ -270,6 +270,7 @@ fn text(report: &Report) -> String {
         ("rotated weights", rotation(report.rotation.as_ref())),
         ("drafting block (MTP)", drafting_block(report)),
         ("drafter", report.drafter.as_ref().map_or("none".into(), |drafter| drafter.describe())),
+        ("adapter for drafts", adapter(report)),
         ("subnormal weights", subnormal),
         ("tokenizer", yes(report.tokenizer).into()),
         ("end", ends),
@@ -319,8 +320,9 @@ fn diffusion(d: &DlmConfig) -> String {
     } else {
         ""
     };
+    let begin = if d.blocks_from_prompt { " from the end of the prompt on" } else { "" };
     format!(
-        "blocks of {}, {} attention among clean tokens, {row} predicts token i{assumed}",
+        "blocks of {}{begin}, {} attention among clean tokens, {row} predicts token i{assumed}",
         d.bd_size, d.clean_attention
     )
 }
@@ -353,6 +355,17 @@ fn drafting_block(report: &Report) -> String {
         0 => "none".into(),
         count => {
             format!("{count}, {} of the weights (only with --draft mtp)", human::bytes(bytes.sum()))
+        }
+    }
+}
+
+/// The adapter that changes drafts.
+fn adapter(report: &Report) -> String {
+    match report.tensors.iter().find(|group| group.role == ADAPTER) {
+        None => "none".into(),
+        Some(group) => {
+            let rank = group.shape.into_iter().min().unwrap_or_default();
+            format!("rank {rank}, in the drafts of `verify` alone")
         }
     }
 }

@@ -14,6 +14,7 @@ mod flags;
 mod hub;
 mod memory;
 mod model;
+mod nemotron;
 mod odd_models;
 mod settings;
 mod signals;

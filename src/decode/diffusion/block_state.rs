@@ -48,11 +48,11 @@ impl BlockState {
             inside: p.inside,
             sub_cache: p.sub_cache,
             at_once: p.unmask == Unmask::All,
-            tokens: vec![p.mask; p.block],
-            masked: vec![true; p.block],
-            guesses: vec![None; p.block],
-            certainties: vec![None; p.block],
-            filled: vec![None; p.block],
+            tokens: Vec::with_capacity(p.block),
+            masked: Vec::with_capacity(p.block),
+            guesses: Vec::with_capacity(p.block),
+            certainties: Vec::with_capacity(p.block),
+            filled: Vec::with_capacity(p.block),
             shown: 0,
             cached: Vec::new(),
             scope: 0..0,
@@ -63,21 +63,26 @@ impl BlockState {
         }
     }
 
-    /// Starts a block whose first tokens are `known`. With a `suffix`, only the `hole` slots before it
-    /// are decoded; the slots after it stay MASK.
-    pub fn open(&mut self, known: &[u32], (hole, suffix): (usize, &[u32])) {
-        self.tokens.fill(self.mask);
+    /// Starts a block of `slots` slots whose first tokens are `known`. With a `suffix`, only the `hole`
+    /// slots before it are decoded; the slots after it stay MASK.
+    pub fn open(&mut self, slots: usize, known: &[u32], (hole, suffix): (usize, &[u32])) {
+        self.tokens.clear();
+        self.tokens.resize(slots, self.mask);
         self.tokens[..known.len()].copy_from_slice(known);
-        self.masked.fill(true);
+        self.masked.clear();
+        self.masked.resize(slots, true);
         self.masked[..known.len()].fill(false);
         if !suffix.is_empty() {
             let end = known.len() + hole;
             self.tokens[end..end + suffix.len()].copy_from_slice(suffix);
             self.masked[end..].fill(false);
         }
-        self.guesses.fill(None);
-        self.certainties.fill(None);
-        self.filled.fill(None);
+        self.guesses.clear();
+        self.guesses.resize(slots, None);
+        self.certainties.clear();
+        self.certainties.resize(slots, None);
+        self.filled.clear();
+        self.filled.resize(slots, None);
         self.shown = known.len();
         self.cached.clear();
         self.scope = 0..0;
@@ -156,7 +161,8 @@ impl BlockState {
     pub fn plan(&mut self, first_slot_is_predicted: bool) {
         let Some(first) = self.masked.iter().position(|&masked| masked) else { return };
         let start = first / self.sub_block * self.sub_block;
-        let scope = if self.at_once { 0..self.tokens.len() } else { start..start + self.sub_block };
+        let end = (start + self.sub_block).min(self.tokens.len());
+        let scope = if self.at_once { 0..self.tokens.len() } else { start..end };
         if scope != self.scope {
             (self.scope, self.passes) = (scope, 0);
         }

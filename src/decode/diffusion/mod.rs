@@ -7,6 +7,9 @@
 //! the finished block computes the keys and values that later blocks attend to. It runs alone or together
 //! with the next block's first pass ([`Commit`]).
 //!
+//! Blocks may also begin where the prompt ends ([`DiffusionParams::from_prompt`], Nemotron-Labs-Diffusion,
+//! arXiv 2607.05722): all tokens before a block are causal, and the row before it predicts its first token.
+//!
 //! With a [suffix](DiffusionParams::suffix) the output fills the hole before it, within one block. The
 //! slots after the suffix are MASK tokens, as in any block that is not finished.
 //!
@@ -114,7 +117,10 @@ impl BlockDiffusion {
         let sampler = Sampler::new(sampling, &prompt).ending_with(&eos);
         let mut this = Self {
             block: BlockState::new(&params),
-            prefill_end: prompt.len() / params.block * params.block,
+            prefill_end: match params.from_prompt {
+                true => prompt.len(),
+                false => prompt.len() / params.block * params.block,
+            },
             params,
             prompt: prompt.len(),
             text: prompt,
@@ -141,15 +147,22 @@ impl BlockDiffusion {
     fn open(&mut self) {
         let rest = &self.text[self.prefill_end..];
         let hole = (self.max_tokens, &self.params.suffix[..]);
+        let (history, emitted) = (self.sampler.history(), self.emitted - self.repeated);
+        let slots = self.slots_of_block(emitted);
         if rest.len() < self.params.block {
-            self.block.open(rest, hole);
+            self.block.open(slots, rest, hole);
         } else {
             self.uncommitted.extend_from_slice(rest);
-            self.block.open(&[], hole);
+            self.block.open(slots, &[], hole);
         }
-        let (history, emitted) = (self.sampler.history(), self.emitted - self.repeated);
         self.snapshot = Snapshot { history, emitted };
         self.stage = Stage::Denoise;
+    }
+
+    /// Returns the number of slots of a block that begins after so many tokens of the output.
+    fn slots_of_block(&self, emitted: usize) -> usize {
+        let DiffusionParams { block, from_prompt, ref suffix, .. } = self.params;
+        if from_prompt { block.min(self.max_tokens - emitted + suffix.len()) } else { block }
     }
 
     /// Returns the number of rows of the next prefill pass.
@@ -174,8 +187,9 @@ impl BlockDiffusion {
     fn noisy_attention(&self) -> AttentionMask {
         let (block, base) = (self.params.block, self.base());
         let clean = if self.params.clean_causal { 1 } else { block };
+        let end = base + self.block.tokens().len();
         match (self.params.inside, self.uncommitted.is_empty()) {
-            (Inside::Bidirectional, true) => AttentionMask::Prefix(base + block),
+            (Inside::Bidirectional, true) => AttentionMask::Prefix(end),
             (Inside::Bidirectional, false) => {
                 AttentionMask::MixedBlocks { at: base, blocks: [clean, block] }
             }
@@ -187,7 +201,13 @@ impl BlockDiffusion {
     /// True if the last row before the block's first pass, in prefill or commit, predicts its first slot.
     fn first_slot_follows_prefill(&self) -> bool {
         let last = self.prefill_end > 0 && self.prefill_end == self.text.len();
-        self.params.shift && last
+        self.predicts_first() && last
+    }
+
+    /// True if the row before a block predicts the block's first slot. Before a hole the row would not see
+    /// what comes after it, so it does so only with a shift.
+    fn predicts_first(&self) -> bool {
+        self.params.shift || (self.params.from_prompt && self.params.suffix.is_empty())
     }
 
     /// Position of the block's first slot.
@@ -197,7 +217,7 @@ impl BlockDiffusion {
 
     /// True if the uncommitted block in the same pass predicts the block's first slot.
     fn first_slot_is_predicted(&self) -> bool {
-        !self.uncommitted.is_empty() && self.params.shift
+        !self.uncommitted.is_empty() && self.predicts_first()
     }
 
     /// Returns the index of a slot's token in the output.
@@ -369,7 +389,7 @@ impl Decoder for BlockDiffusion {
         let rows = match self.stage {
             Stage::Prefill => self.prefill(budget),
             Stage::Denoise => self.input.len(),
-            Stage::Commit => self.params.block,
+            Stage::Commit => self.block.tokens().len(),
             Stage::Finished => 0,
         };
         if rows == 0 || rows > budget {
@@ -385,7 +405,7 @@ impl Decoder for BlockDiffusion {
             }
             Stage::Commit => {
                 let tokens = self.block.tokens();
-                (committed, tokens, self.clean_attention(), last(self.params.shift))
+                (committed, tokens, self.clean_attention(), last(self.predicts_first()))
             }
             Stage::Prefill | Stage::Finished => {
                 let needed = end == self.prefill_end && self.first_slot_follows_prefill();
@@ -436,7 +456,7 @@ impl Decoder for BlockDiffusion {
             _ if self.held.is_some() => self.committed,
             Stage::Prefill | Stage::Finished => self.prefill_end,
             Stage::Denoise => self.denoise_start() + self.input.len(),
-            Stage::Commit => self.committed + self.params.block,
+            Stage::Commit => self.committed + self.block.tokens().len(),
         }
     }
 

@@ -29,6 +29,10 @@ pub struct DiffusionParams {
     /// stand in the block in which the prompt ends, so all of its slots see both sides. Only with
     /// [`Inside::Bidirectional`].
     pub suffix: Vec<u32>,
+    /// True if the first block begins where the prompt ends, and others where the one before it ends. Then
+    /// the row before a block predicts its first token, and a block ends with the output. Otherwise
+    /// blocks begin at multiples of their size. Only with causal final tokens and [`Commit::Clean`].
+    pub from_prompt: bool,
 }
 
 /// The pass that computes the final keys and values of a finished block.
@@ -48,6 +52,8 @@ pub enum Unmask {
     All,
     /// Slots whose token has a probability above this.
     Above(f32),
+    /// Slots whose token has at least this probability.
+    AtLeast(f32),
     /// As `Above`, with a threshold θ that rises from pass to pass over a sub-block:
     /// max(0.5, θ − 0.4), max(0.7, θ − 0.2), θ, θ… For θ ≥ 0.7 it is faster than a constant θ, with lower
     /// quality: accepted tokens are never masked again. For a lower θ the second pass is the strictest.
@@ -57,6 +63,13 @@ pub enum Unmask {
     /// The n most certain slots, for the largest n with (n + 1)(1 − p) < this, where p is the probability
     /// of the least certain of them (Fast-dLLM's factor, arXiv 2505.22618, section 3.3).
     Factor(f32),
+    /// Slots with at least this probability and, for the n-th most certain one, at least 1 − f / (n + 1).
+    ThresholdAndFactor(f32, f32),
+    /// Slots with at least this probability, or with at least 0.45 and, for the n-th most certain one,
+    /// 1 − f / (n + 1).
+    ThresholdOrFactor(f32, f32),
+    /// The largest number of slots whose probabilities have a product of at least this.
+    Product(f32),
     /// The largest number of slots with the lowest entropies whose sum, without the largest one, is at
     /// most this many nats (EB-Sampler, arXiv 2505.24857).
     Entropy(f32),
@@ -102,6 +115,12 @@ pub enum DiffusionError {
          attention reuses exact keys and values without it"
     )]
     SubCache,
+    /// A fused commit of blocks that begin where the prompt ends.
+    #[error(
+        "commit fused needs blocks at multiples of their size, but this model's blocks begin where the \
+         prompt ends: use commit clean"
+    )]
+    FusedFromPrompt,
     /// A suffix with causal attention.
     #[error("the model cannot see the text after a hole: its attention inside a block is causal")]
     CausalSuffix,
@@ -172,6 +191,9 @@ impl DiffusionParams {
         if self.sub_cache && self.inside == Inside::Causal {
             return Err(DiffusionError::SubCache);
         }
+        if self.from_prompt && self.commit == Commit::Fused {
+            return Err(DiffusionError::FusedFromPrompt);
+        }
         if self.rows() > rows {
             return Err(DiffusionError::Rows { block, needed: self.rows(), rows });
         }
@@ -179,11 +201,13 @@ impl DiffusionParams {
             return Err(DiffusionError::Mask { mask, vocab });
         }
         // Each comparison is false for NaN.
+        if let Some(t) = self.unmask.threshold().filter(|&t| !(t > 0.0 && t <= 1.0)) {
+            return Err(DiffusionError::Threshold(t));
+        }
+        if let Some(f) = self.unmask.factor().filter(|&f| !(f > 0.0 && f.is_finite())) {
+            return Err(DiffusionError::Factor(f));
+        }
         match self.unmask {
-            Unmask::Above(t) | Unmask::Rising(t) | Unmask::Margin(t) if !(t > 0.0 && t <= 1.0) => {
-                Err(DiffusionError::Threshold(t))
-            }
-            Unmask::Factor(f) if !(f > 0.0 && f.is_finite()) => Err(DiffusionError::Factor(f)),
             Unmask::Entropy(bound) if !(bound >= 0.0 && bound.is_finite()) => {
                 Err(DiffusionError::Entropy(bound))
             }
@@ -195,7 +219,7 @@ impl DiffusionParams {
     /// Returns the number of slots after a prompt of so many tokens that hole and suffix may take.
     #[must_use]
     pub fn hole_slots(&self, prompt: usize) -> usize {
-        self.block - prompt % self.block
+        if self.from_prompt { self.block } else { self.block - prompt % self.block }
     }
 
     /// Checks that the hole of `max_tokens` tokens and the suffix fit the block after a prompt of so
@@ -239,7 +263,34 @@ impl DiffusionParams {
     }
 }
 
+/// Least probability of a slot that [`Unmask::ThresholdOrFactor`] accepts below its threshold.
+const LEAST: f32 = 0.45;
+
 impl Unmask {
+    /// The bound of probabilities or margins, if the rule has one.
+    fn threshold(self) -> Option<f32> {
+        match self {
+            Self::Above(t)
+            | Self::AtLeast(t)
+            | Self::Rising(t)
+            | Self::Margin(t)
+            | Self::ThresholdAndFactor(t, _)
+            | Self::ThresholdOrFactor(t, _)
+            | Self::Product(t) => Some(t),
+            Self::All | Self::Factor(_) | Self::Entropy(_) | Self::Top(_) => None,
+        }
+    }
+
+    /// The factor, if the rule has one.
+    fn factor(self) -> Option<f32> {
+        match self {
+            Self::Factor(f) | Self::ThresholdAndFactor(_, f) | Self::ThresholdOrFactor(_, f) => {
+                Some(f)
+            }
+            _ => None,
+        }
+    }
+
     /// The measure of certainty that orders slots.
     pub(super) fn certainty(self) -> Certainty {
         match self {
@@ -253,14 +304,31 @@ impl Unmask {
     /// of each slot in falling order.
     pub(super) fn count(self, certainties: &[f32], pass: usize) -> usize {
         let above = |t: f32| certainties.iter().take_while(|&&c| c > t).count();
+        let ranked = |fits: &dyn Fn(f32, f32) -> bool| {
+            let ranks = certainties.iter().zip(2u16..);
+            ranks.take_while(|&(&p, rank)| fits(p, f32::from(rank))).count()
+        };
         let count = match (self, pass) {
             (Self::All, _) => certainties.len(),
             (Self::Rising(t), 0) => above((t - 0.4).max(0.5)),
             (Self::Rising(t), 1) => above((t - 0.2).max(0.7)),
             (Self::Above(t) | Self::Rising(t) | Self::Margin(t), _) => above(t),
+            (Self::AtLeast(t), _) => certainties.iter().take_while(|&&c| c >= t).count(),
             (Self::Factor(f), _) => {
                 let fits = |(i, &p): (usize, &f32)| (i + 2) as f32 * (1.0 - p) < f;
                 certainties.iter().enumerate().take_while(|&entry| fits(entry)).count()
+            }
+            (Self::ThresholdAndFactor(t, f), _) => ranked(&|p, n| p >= t && p >= 1.0 - f / n),
+            (Self::ThresholdOrFactor(t, f), _) => {
+                ranked(&|p, n| p >= t || (p >= LEAST && p >= 1.0 - f / n))
+            }
+            (Self::Product(t), _) => {
+                let mut product = 1.0;
+                let fits = |&p: &f32| {
+                    product *= p;
+                    product >= t
+                };
+                certainties.iter().copied().take_while(fits).count()
             }
             (Self::Entropy(bound), _) => {
                 // Entropies rise, so the last of the first n is the largest.
@@ -289,6 +357,7 @@ mod tests {
         assert_eq!(count(Unmask::All, 0), 5);
         assert_eq!([0, 1, 2, 9].map(|pass| count(Unmask::Above(0.9), pass)), [2; 4]);
         assert_eq!([0, 1, 2, 9].map(|pass| count(Unmask::Rising(0.9), pass)), [4, 3, 2, 2]);
+        assert_eq!(count(Unmask::AtLeast(0.9), 0), 3);
         assert_eq!(count(Unmask::Above(1.0), 0), 1, "always one");
         assert_eq!(count(Unmask::Margin(0.5), 0), 4);
         // (n + 1)(1 − p): 0.02, 0.15, 0.4, 2, 4.8.
@@ -296,6 +365,17 @@ mod tests {
             [(0.01, 1), (0.1, 1), (0.2, 2), (0.5, 3), (1.0, 3), (3.0, 4), (5.0, 5)]
         {
             assert_eq!(count(Unmask::Factor(factor), 0), want, "{factor}");
+        }
+        // 1 − 2 / (n + 1): 0, 0.333, 0.5, 0.6, 0.667.
+        assert_eq!(count(Unmask::ThresholdAndFactor(0.5, 2.0), 0), 4);
+        assert_eq!(count(Unmask::ThresholdAndFactor(0.95, 2.0), 0), 2);
+        assert_eq!(count(Unmask::ThresholdAndFactor(0.1, 0.1), 0), 1, "always one");
+        assert_eq!(count(Unmask::ThresholdOrFactor(0.95, 2.0), 0), 4);
+        assert_eq!(count(Unmask::ThresholdOrFactor(0.1, 0.1), 0), 5);
+        assert_eq!(Unmask::ThresholdOrFactor(0.9, 2.0).count(&[0.46, 0.44], 0), 1);
+        // Products: 0.99, 0.94, 0.846, 0.508, 0.102.
+        for (bound, want) in [(1.0, 1), (0.9, 2), (0.84, 3), (0.5, 4), (0.1, 5)] {
+            assert_eq!(count(Unmask::Product(bound), 0), want, "{bound}");
         }
         assert_eq!([1, 3, 99].map(|n| count(Unmask::Top(n), 0)), [1, 3, 5]);
         // Sums without the largest: 0, 0.1, 0.3, 0.8.

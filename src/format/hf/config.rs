@@ -1,6 +1,7 @@
 //! Reads `config.json` into a [`Spec`].
 
 use super::drafter::is_drafter;
+use super::nemotron;
 use super::qwen35;
 use super::rope::RopeConfig;
 use crate::format::{
@@ -78,8 +79,10 @@ pub(super) struct Config {
     pub(super) bos_token_id: Option<TokenIds>,
     pub(super) eos_token_id: Option<TokenIds>,
     bd_size: Option<usize>,
-    block_size: Option<usize>,
-    mask_token_id: Option<u32>,
+    pub(super) block_size: Option<usize>,
+    pub(super) mask_token_id: Option<u32>,
+    /// Kind of training of Nemotron-Labs-Diffusion.
+    pub(super) dlm_paradigm: Option<String>,
     logit_shift: Option<u8>,
     #[serde(rename = "wrinklefree_training")]
     pub(super) training: Option<TrainingStatement>,
@@ -171,13 +174,24 @@ impl Config {
             "qwen3_5_text" => Architecture::Qwen35,
             "hunyuan_v1_dense" => Architecture::HunyuanDense,
             "minicpm" => Architecture::MiniCpm,
+            nemotron::MODEL_TYPE => Architecture::NemotronDiffusion,
             _ => return None,
         })
     }
 
     /// Returns true for the layout of 1bitLLM's BitNet models: Llama's configuration, and two norms more.
     pub(super) fn one_bit(&self) -> bool {
-        self.architectures.iter().flatten().any(|name| name == "BitnetForCausalLM")
+        self.has_class("BitnetForCausalLM")
+    }
+
+    /// Returns true if the files name this class.
+    pub(super) fn has_class(&self, class: &str) -> bool {
+        self.architectures.iter().flatten().any(|name| name == class)
+    }
+
+    /// Returns true for Nemotron-Labs-Diffusion.
+    pub(super) fn nemotron(&self) -> bool {
+        self.family() == Some(Architecture::NemotronDiffusion)
     }
 
     /// Returns true for Qwen3.5.
@@ -193,6 +207,7 @@ impl Config {
     /// The configuration of the text model. Fields that it leaves out are those around it.
     pub(super) fn text_model(self, file: &str) -> Result<Self, LoadError> {
         self.refuse_heads(file)?;
+        self.refuse_predecessor(file)?;
         if self.model_type.as_deref() != Some("qwen3_5") {
             return Ok(self);
         }
@@ -239,7 +254,7 @@ impl Config {
                 Kind::UnsupportedArchitecture,
                 file,
                 "`model_type` to be bitnet, llama, qwen2 (or Fast_dLLM_Qwen), qwen3 (or sdar), \
-                 qwen3_5 (or qwen3_5_text), hunyuan_v1_dense or minicpm",
+                 qwen3_5 (or qwen3_5_text), hunyuan_v1_dense, minicpm or nemotron_labs_diffusion",
                 self.model_type.as_ref().map_or("none".into(), |t| format!("`{t}`")),
             );
             match self.model_type.as_deref().and_then(families::advice) {
@@ -261,7 +276,7 @@ impl Config {
         let rotary_dim = self.rotary_dim(file, head_dim, hybrid)?;
         let layers = need(file, "num_hidden_layers", self.num_hidden_layers)?;
         let longest = need(file, "max_position_embeddings", self.max_position_embeddings)?;
-        Ok(Spec {
+        let spec = Spec {
             architecture,
             vocab_size: need(file, "vocab_size", self.vocab_size)?,
             hidden_size,
@@ -283,7 +298,11 @@ impl Config {
                 _ => None,
             },
             mtp_layers: 0,
-        })
+        };
+        if self.nemotron() {
+            self.check_nemotron(file, &spec)?;
+        }
+        Ok(spec)
     }
 
     /// Refuses models whose head gives labels instead of tokens: their hidden states were trained for it
@@ -332,7 +351,7 @@ impl Config {
         let sparse = self.sparse_config.as_ref().map(|_| {
             "`sparse_config` is ignored: attention is dense at every length, as in training".into()
         });
-        sparse.into_iter().collect()
+        sparse.into_iter().chain(self.nemotron_note()).collect()
     }
 
     fn refuse_variants(&self, file: &str) -> Result<(), LoadError> {
@@ -417,6 +436,9 @@ impl Config {
     /// Block-diffusion fields of a model without `dlm_config.json`. A `block_size` means blocks only
     /// next to the mask's id, except in SDAR: elsewhere it may be a context length.
     pub(super) fn dlm(&self) -> Option<DlmConfig> {
+        if self.nemotron() {
+            return self.nemotron_dlm();
+        }
         let sdar = self.model_type.as_deref() == Some("sdar");
         let means_blocks = sdar || self.mask_token_id.is_some();
         let bd_size = self.bd_size.or(self.block_size.filter(|_| means_blocks))?;
@@ -428,6 +450,8 @@ impl Config {
             // Models trained from autoregressive ones keep their shift, as Fast-dLLM v2 does.
             logit_shift: self.logit_shift.unwrap_or(u8::from(!sdar)),
             logit_shift_assumed: self.logit_shift.is_none() && self.bd_size.is_none() && !sdar,
+            blocks_from_prompt: false,
+            threshold_inclusive: false,
         })
     }
 }

@@ -122,6 +122,7 @@ pub(in crate::format) fn load_drafter(
         architecture: spec.architecture,
         config: &config,
         quantization: None,
+        adapter: None,
         numbers,
     };
     let has = |role| source.has(TensorRole::Draft(role));

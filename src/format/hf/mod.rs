@@ -1,9 +1,11 @@
 //! A Hugging Face directory: `config.json`, safetensors in one file or in shards, tokenizer and
 //! generation files.
 
+mod adapter;
 mod config;
 mod drafter;
 mod json;
+mod nemotron;
 mod qwen35;
 mod rope;
 mod sentencepiece;
@@ -22,6 +24,7 @@ use super::{
     Rotation, Spec, safetensors,
 };
 use crate::matrix::{FloatMatrix, FloatType, Matrix};
+use adapter::DraftAdapter;
 use config::{Config, Quantization};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,6 +76,7 @@ pub(super) fn load(
     }
     let dlm = dlm.map(|(_, dlm)| dlm);
     let (index, weights_file) = tensors(&files)?;
+    let adapter = if config.nemotron() { DraftAdapter::read(&files)? } else { None };
     let (quantization, stored_types) = (config.quantization(name)?, index.types());
     let (text, generation) = (text::text_parts(&files)?, text::generation(&files, &config)?);
     // Now each tensor holds its own bytes, and taking a tensor can free them.
@@ -89,6 +93,7 @@ pub(super) fn load(
         architecture: spec.architecture,
         config: &config,
         quantization,
+        adapter,
         numbers,
     };
     if config.has_head_norms() {
@@ -104,8 +109,10 @@ pub(super) fn load(
     source.index.expect_empty(|name| {
         name.ends_with(".rotary_emb.inv_freq")
             || (hybrid && qwen35::ignored(name))
-            || (weights.head.is_none() && name == TensorNames::HF.weight(TensorRole::Head))
+            || (config.nemotron() && nemotron::ignored(name))
+            || (weights.head.is_none() && name == source.names.weight(TensorRole::Head))
     })?;
+    source.adapter.as_ref().map_or(Ok(()), DraftAdapter::expect_empty)?;
     let training = config.training.clone();
     Ok(Checkpoint {
         spec,
@@ -159,7 +166,8 @@ fn tensors(files: &[File]) -> Result<(TensorIndex, String), LoadError> {
         add(file)?;
         return Ok((index, file.name.clone()));
     }
-    let weights = || files.iter().filter(|f| f.base().ends_with(".safetensors"));
+    let is_weights = |f: &&File| f.base().ends_with(".safetensors") && f.base() != adapter::WEIGHTS;
+    let weights = || files.iter().filter(is_weights);
     let Some(first) = weights().next() else {
         let pickle = files.iter().any(|file| file.base().ends_with(".bin"));
         return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(files)).advice(
@@ -184,6 +192,7 @@ struct HfSource<'a, 'n, 'l, 'c> {
     architecture: Architecture,
     config: &'a Config,
     quantization: Option<Quantization>,
+    adapter: Option<DraftAdapter>,
     numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
 
@@ -264,6 +273,12 @@ fn float(t: &Tensor, rows: usize, cols: usize, dtype: FloatType) -> Result<Float
 impl TensorSource for HfSource<'_, '_, '_, '_> {
     fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
         let name = self.names.name(role);
+        if let (Some(adapter), TensorRole::Layer(_, LayerRole::DraftDown | LayerRole::DraftUp)) =
+            (&mut self.adapter, role)
+        {
+            let up = matches!(role, TensorRole::Layer(_, LayerRole::DraftUp));
+            return adapter.take(&format!("{name}.weight"), (rows, cols), up, self.numbers);
+        }
         let t = self.index.need(&format!("{name}.weight"), self.file)?;
         let in_layer = matches!(role, TensorRole::Layer(..));
         let covered = self.quantization.as_ref().is_some_and(|q| q.covers(&name));
@@ -326,6 +341,10 @@ impl TensorSource for HfSource<'_, '_, '_, '_> {
 
     fn shape(&self, role: TensorRole) -> Option<&[usize]> {
         Some(&self.index.get(&self.names.weight(role))?.shape)
+    }
+
+    fn draft_rank(&self) -> Option<usize> {
+        self.adapter.as_ref().map(|adapter| adapter.rank)
     }
 }
 

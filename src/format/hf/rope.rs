@@ -27,6 +27,8 @@ pub(super) struct RopeConfig {
     attention_factor: Option<f64>,
     mscale: Option<f64>,
     mscale_all_dim: Option<f64>,
+    /// Growth of queries with their position (Ministral 3).
+    llama_4_scaling_beta: Option<f64>,
     truncate: Option<bool>,
     long_factor: Option<Vec<f32>>,
     short_factor: Option<Vec<f32>>,
@@ -39,6 +41,11 @@ impl Config {
     fn rope_number(&self, field: fn(&RopeConfig) -> Option<f64>) -> Option<f64> {
         let both = [&self.rope_parameters, &self.rope_scaling];
         both.into_iter().find_map(|r| r.as_ref().and_then(field))
+    }
+
+    /// β of the growth of queries with their position.
+    pub(super) fn query_beta(&self) -> Option<f64> {
+        self.rope_number(|r| r.llama_4_scaling_beta)
     }
 
     /// Number of columns of a head that RoPE turns.
@@ -87,6 +94,11 @@ impl Config {
                 },
             }
         }
+        let beta = self.query_beta().filter(|&beta| beta != 0.0);
+        if let Some(beta) = beta.filter(|_| !matches!(scaling, Some(RopeScaling::Yarn(_)))) {
+            let want = "`llama_4_scaling_beta` next to RoPE scaling `yarn`";
+            return Err(unsupported(file, want, format!("{beta} without it")));
+        }
         Ok(Rope { theta, scaling })
     }
 
@@ -126,6 +138,7 @@ impl Config {
             beta_slow: given(r.beta_slow).unwrap_or(paper.beta_slow),
             attention_factor: r.attention_factor.unwrap_or(inferred),
             truncate: r.truncate.unwrap_or(paper.truncate),
+            query_beta: self.query_beta().unwrap_or(0.0),
             ..paper
         })
     }

@@ -6,7 +6,9 @@ use super::{
 };
 use crate::format::index::{DType, Tensor, TensorIndex};
 use crate::format::numbers::NumberCheck;
-use crate::format::recipe::{TensorNames, TensorRole, TensorSource, assemble, assemble_mtp};
+use crate::format::recipe::{
+    LayerRole, TensorNames, TensorRole, TensorSource, assemble, assemble_mtp,
+};
 use crate::format::safetensors::Contents;
 use crate::format::{
     Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind, LoadOptions, Rotation,
@@ -58,10 +60,13 @@ pub(in crate::format) fn load(
         dlm.check(name, spec.vocab_size)?;
     }
     let vocabulary = index.take(TOKENIZER).map(|t| Vocabulary::Json(t.bytes));
-    let matrices = json(name, &metadata, "matrices")?.unwrap_or_default();
+    let matrices: BTreeMap<String, MatrixEntry> =
+        json(name, &metadata, "matrices")?.unwrap_or_default();
     let entries = json(name, &metadata, "rotations")?.unwrap_or_default();
     let rotations = rotations(name, entries, &mut index)?;
-    let mut source = PackedSource { file: name, index, matrices, rotations, numbers };
+    let adapter = TensorNames::PACKED.name(TensorRole::Layer(0, LayerRole::DraftDown));
+    let draft_rank = matrices.get(&adapter).map(|entry| entry.rows);
+    let mut source = PackedSource { file: name, index, matrices, rotations, draft_rank, numbers };
     let mut weights = assemble(&spec, &mut source)?;
     if options.mtp && spec.mtp_layers > 0 {
         weights.mtp = Some(Box::new(assemble_mtp(&spec, &mut source)?));
@@ -130,6 +135,8 @@ struct PackedSource<'a, 'n, 'l, 'c> {
     index: TensorIndex,
     matrices: BTreeMap<String, MatrixEntry>,
     rotations: Vec<Arc<Rotation>>,
+    /// Rank of the adapter that changes drafts, if the first layer has one.
+    draft_rank: Option<usize>,
     numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
 
@@ -268,5 +275,9 @@ impl TensorSource for PackedSource<'_, '_, '_, '_> {
 
     fn shape(&self, role: TensorRole) -> Option<&[usize]> {
         Some(&self.index.get(&TensorNames::PACKED.name(role))?.shape)
+    }
+
+    fn draft_rank(&self) -> Option<usize> {
+        self.draft_rank
     }
 }

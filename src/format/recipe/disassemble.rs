@@ -111,6 +111,10 @@ impl<'a, S: TensorSink<'a>, R: Fn(LayerRole) -> TensorRole> Layer<'_, S, R> {
                 self.vector_if(LayerRole::KNorm, &w.k_norm)?;
                 self.vector_if(LayerRole::AttnSubNorm, &w.sub_norm)?;
                 self.linear(LayerRole::O, &w.o)?;
+                if let Some(adapter) = &w.draft_adapter {
+                    self.linear(LayerRole::DraftDown, &adapter.down)?;
+                    self.linear(LayerRole::DraftUp, &adapter.up)?;
+                }
             }
             Mixer::Linear(w) => {
                 self.linear(LayerRole::Qkv, &w.qkv)?;

@@ -11,7 +11,7 @@ pub(super) use names::{DraftRole, LayerRole, MtpRole, TensorNames, TensorRole};
 
 use super::{
     Architecture, AttentionWeights, LayerWeights, Linear, LinearAttention, LinearAttentionWeights,
-    LoadError, Mixer, MixerKind, MtpWeights, Rotation, Spec, Weights,
+    LoadError, LowRank, Mixer, MixerKind, MtpWeights, Rotation, Spec, Weights,
 };
 use crate::matrix::Matrix;
 use std::sync::Arc;
@@ -36,6 +36,10 @@ pub(super) trait TensorSource {
     /// Returns true if there is a tensor with the weights of this role.
     fn has(&self, role: TensorRole) -> bool {
         self.shape(role).is_some()
+    }
+    /// Returns the rank of the adapter that changes drafts; `None` without one.
+    fn draft_rank(&self) -> Option<usize> {
+        None
     }
 }
 
@@ -164,6 +168,13 @@ impl<S: TensorSource> Layer<'_, S> {
             k_norm: self.norm_if(head_norms, LayerRole::KNorm, head)?,
             sub_norm: self.norm_if(sub_norms, LayerRole::AttnSubNorm, q)?,
             o: self.linear(LayerRole::O, hidden, q)?,
+            draft_adapter: match self.source.draft_rank() {
+                Some(rank) => Some(Box::new(LowRank {
+                    down: self.linear(LayerRole::DraftDown, rank, q)?,
+                    up: self.linear(LayerRole::DraftUp, hidden, rank)?,
+                })),
+                None => None,
+            },
         })
     }
 

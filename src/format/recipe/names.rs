@@ -13,6 +13,9 @@ pub(in crate::format) enum LayerRole {
     KNorm,
     AttnSubNorm,
     O,
+    /// Matrices of the adapter that changes the output projection in drafts.
+    DraftDown,
+    DraftUp,
     /// Queries, keys and values of linear attention, in one matrix.
     Qkv,
     Z,
@@ -101,6 +104,8 @@ impl TensorNames {
             LayerRole::KNorm => "self_attn.k_norm",
             LayerRole::AttnSubNorm => "self_attn.attn_sub_norm",
             LayerRole::O => "self_attn.o_proj",
+            LayerRole::DraftDown => "self_attn.o_proj.lora_A",
+            LayerRole::DraftUp => "self_attn.o_proj.lora_B",
             LayerRole::Qkv => "linear_attn.in_proj_qkv",
             LayerRole::Z => "linear_attn.in_proj_z",
             LayerRole::Alpha => "linear_attn.in_proj_a",
@@ -169,10 +174,20 @@ impl TensorNames {
         ..Self::HF
     };
 
+    /// Names in a directory of Nemotron-Labs-Diffusion.
+    pub(in crate::format) const HF_NEMOTRON_DIFFUSION: Self = Self {
+        embed: "encoder.embed_tokens",
+        head: "diffusion_head",
+        final_norm: "encoder.norm",
+        layers: "encoder.layers",
+        ..Self::HF
+    };
+
     /// Names in the directories of a family, as this runtime writes them.
     pub(in crate::format) fn hf(architecture: Architecture) -> &'static Self {
         match architecture {
             Architecture::HunyuanDense => &Self::HF_HUNYUAN,
+            Architecture::NemotronDiffusion => &Self::HF_NEMOTRON_DIFFUSION,
             _ => &Self::HF,
         }
     }
@@ -192,6 +207,8 @@ impl TensorNames {
             LayerRole::KNorm => "attn_k_norm",
             LayerRole::AttnSubNorm => "attn_sub_norm",
             LayerRole::O => "attn_output",
+            LayerRole::DraftDown => "attn_output.lora_a",
+            LayerRole::DraftUp => "attn_output.lora_b",
             LayerRole::Qkv => "attn_qkv",
             LayerRole::Z => "attn_gate",
             LayerRole::Alpha => "ssm_alpha",
@@ -278,6 +295,8 @@ impl TensorNames {
             LayerRole::KNorm => "k_norm",
             LayerRole::AttnSubNorm => "attn_sub_norm",
             LayerRole::O => "o",
+            LayerRole::DraftDown => "draft_down",
+            LayerRole::DraftUp => "draft_up",
             LayerRole::Qkv => "qkv",
             LayerRole::Z => "z",
             LayerRole::Alpha => "alpha",

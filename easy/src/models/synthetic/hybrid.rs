@@ -173,6 +173,7 @@ impl Maker<'_> {
             k_norm: Some(vec![1.0; spec.head_dim]),
             sub_norm: None,
             o: self.folded(hidden, q),
+            draft_adapter: None,
         }
     }
 

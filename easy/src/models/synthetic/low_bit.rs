@@ -1,4 +1,4 @@
-//! Models of one to two bits a weight: their shapes, and the types of their matrices.
+//! Models of one to four bits a weight: their shapes, and the types of their matrices.
 
 use super::{Codes, Rng, Synthetic};
 use wrinklefree::format::{
@@ -9,8 +9,9 @@ use wrinklefree::format::{
 /// A dense model whose matrices have scales of groups.
 pub struct Shape {
     spec: Spec,
-    codes: Codes,
-    /// Columns that share a scale.
+    /// Codes of the matrices; `None` for values of four bits.
+    codes: Option<Codes>,
+    /// Columns that share a scale of codes.
     group: usize,
     tables: Tables,
 }
@@ -54,7 +55,7 @@ impl Shape {
         let rope = |theta| Rope { theta, scaling: None };
         Some(match shape {
             Synthetic::Bonsai1_8b => {
-                Self { spec, codes: Codes::Signs, group: 128, tables: Tables::Alike }
+                Self { spec, codes: Some(Codes::Signs), group: 128, tables: Tables::Alike }
             }
             Synthetic::HyMt2_1_8b => {
                 let spec = Spec {
@@ -70,7 +71,7 @@ impl Shape {
                     rope: rope(11_158_840.0),
                     ..spec
                 };
-                Self { spec, codes: Codes::Ternary, group: 256, tables: Tables::SixBitsTied }
+                Self { spec, codes: Some(Codes::Ternary), group: 256, tables: Tables::SixBitsTied }
             }
             Synthetic::BitCpm8b => {
                 let spec = Spec {
@@ -88,7 +89,28 @@ impl Shape {
                     }),
                     ..spec
                 };
-                Self { spec, codes: Codes::Ternary, group: 256, tables: Tables::FloatsAndSixBits }
+                Self {
+                    spec,
+                    codes: Some(Codes::Ternary),
+                    group: 256,
+                    tables: Tables::FloatsAndSixBits,
+                }
+            }
+            Synthetic::Nemotron3b => {
+                let yarn = YarnScaling::new(16.0, 16_384);
+                let yarn = YarnScaling { attention_factor: 1.0, query_beta: 0.1, ..yarn };
+                let spec = Spec {
+                    architecture: Architecture::NemotronDiffusion,
+                    vocab_size: 131_072,
+                    hidden_size: 3072,
+                    intermediate_size: 9216,
+                    layers: 26,
+                    context_length: 262_144,
+                    norm_eps: 1e-5,
+                    rope: Rope { theta: 1e6, scaling: Some(RopeScaling::Yarn(yarn)) },
+                    ..spec
+                };
+                Self { spec, codes: None, group: 32, tables: Tables::FloatsAndSixBits }
             }
             _ => return None,
         })
@@ -104,7 +126,7 @@ impl Shape {
         let (vocab, hidden) = (self.spec.vocab_size, self.spec.hidden_size);
         let (embed, head) = match self.tables {
             Tables::Alike => {
-                let embed = rng.grouped(vocab, hidden, self.group, self.codes);
+                let embed = self.linear(vocab, hidden, rng).weight;
                 (embed, Some(self.linear(vocab, hidden, rng)))
             }
             Tables::SixBitsTied => (rng.six_bits(vocab, hidden), None),
@@ -119,15 +141,19 @@ impl Shape {
     }
 
     fn linear(&self, rows: usize, cols: usize, rng: &mut Rng) -> Linear {
-        Linear::new(rng.grouped(rows, cols, self.group, self.codes), None)
+        let weight = match self.codes {
+            Some(codes) => rng.grouped(rows, cols, self.group, codes),
+            None => rng.four_bits(rows, cols),
+        };
+        Linear::new(weight, None)
     }
 
     fn layer(&self, rng: &mut Rng) -> LayerWeights {
         let spec = &self.spec;
         let (hidden, wide) = (spec.hidden_size, spec.intermediate_size);
         let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
-        let head_norm =
-            (spec.architecture != Architecture::MiniCpm).then(|| vec![1.0; spec.head_dim]);
+        let plain = [Architecture::MiniCpm, Architecture::NemotronDiffusion];
+        let head_norm = (!plain.contains(&spec.architecture)).then(|| vec![1.0; spec.head_dim]);
         LayerWeights {
             mixer_norm: vec![1.0; hidden],
             mixer: Mixer::Attention(Box::new(AttentionWeights {
@@ -138,6 +164,7 @@ impl Shape {
                 k_norm: head_norm,
                 sub_norm: None,
                 o: self.linear(hidden, q, rng),
+                draft_adapter: None,
             })),
             ffn_norm: vec![1.0; hidden],
             gate: self.linear(wide, hidden, rng),

@@ -33,6 +33,12 @@ pub(super) fn architecture(spec: &Spec) -> Result<&'static str, ExportError> {
         (Architecture::Qwen35, Activation::Silu) => Ok("qwen35"),
         (Architecture::HunyuanDense, Activation::Silu) => Ok("hunyuan-dense"),
         (Architecture::MiniCpm, Activation::Silu) => Ok("minicpm"),
+        (Architecture::NemotronDiffusion, _) => Err(ExportError::unsupported(
+            "architecture",
+            "a family that GGUF has a name for",
+            "Nemotron-Labs-Diffusion",
+            "write a packed file or a Hugging Face directory",
+        )),
         (other, activation) => Err(ExportError::unsupported(
             "architecture",
             "SiLU in a family other than BitNet",
@@ -113,6 +119,14 @@ fn put_yarn(float: &mut impl FnMut(&str, f64), s: &YarnScaling) -> Result<(), Ex
             "YaRN that rounds its dimensions",
             "`truncate` false",
             "GGUF has no key for it",
+        ));
+    }
+    if s.query_beta != 0.0 {
+        return Err(ExportError::unsupported(
+            "RoPE scaling",
+            "queries that do not grow with their position",
+            format!("`llama_4_scaling_beta` {}", s.query_beta),
+            "no GGUF architecture that this runtime writes has them",
         ));
     }
     float("rope.scaling.factor", s.factor);

@@ -1,9 +1,10 @@
 //! `config.json` and `generation_config.json` of a model.
 
 use super::weights::WeightsFile;
+use crate::format::hf::nemotron;
 use crate::format::{
     Activation, Architecture, Checkpoint, ExportError, GenerationDefaults, LinearAttention,
-    Llama3Scaling, MixerKind, RopeScaling, Spec,
+    Llama3Scaling, MixerKind, RopeScaling, Spec, YarnScaling,
 };
 use serde_json::{Map, Value, json};
 
@@ -17,6 +18,7 @@ fn family(architecture: Architecture) -> (&'static str, &'static str) {
         Architecture::Qwen35 => ("qwen3_5_text", "Qwen3_5ForCausalLM"),
         Architecture::HunyuanDense => ("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"),
         Architecture::MiniCpm => ("minicpm", "MiniCPMForCausalLM"),
+        Architecture::NemotronDiffusion => (nemotron::MODEL_TYPE, nemotron::CLASS),
     }
 }
 
@@ -74,6 +76,9 @@ pub(super) fn config(
         put("wrinklefree_training", json!(training));
     }
     config.extend(rope(spec));
+    if spec.architecture == Architecture::NemotronDiffusion {
+        config.extend(nemotron::fields(checkpoint.dlm.as_ref()));
+    }
     if let Some(shape) = &spec.linear_attention {
         config.extend(linear_attention(spec, shape));
     }
@@ -102,15 +107,7 @@ fn rope(spec: &Spec) -> Map<String, Value> {
         Some(RopeScaling::Linear(factor)) => json!({"rope_type": "linear", "factor": factor}),
         Some(RopeScaling::Llama3(s)) => llama3_json(s),
         Some(RopeScaling::Divisors(_)) => llama3(spec).map_or(Value::Null, |s| llama3_json(&s)),
-        Some(RopeScaling::Yarn(s)) => json!({
-            "rope_type": "yarn",
-            "factor": s.factor,
-            "original_max_position_embeddings": s.original_context,
-            "beta_fast": s.beta_fast,
-            "beta_slow": s.beta_slow,
-            "attention_factor": s.attention_factor,
-            "truncate": s.truncate,
-        }),
+        Some(RopeScaling::Yarn(s)) => yarn_json(s),
         Some(RopeScaling::LongRope(s)) => json!({
             "rope_type": "longrope",
             "factor": spec.context_length as f64 / s.original_context as f64,
@@ -136,6 +133,22 @@ fn rope(spec: &Spec) -> Map<String, Value> {
         fields.insert("rope_scaling".into(), scaling);
     }
     fields
+}
+
+fn yarn_json(s: &YarnScaling) -> Value {
+    let mut yarn = json!({
+        "rope_type": "yarn",
+        "factor": s.factor,
+        "original_max_position_embeddings": s.original_context,
+        "beta_fast": s.beta_fast,
+        "beta_slow": s.beta_slow,
+        "attention_factor": s.attention_factor,
+        "truncate": s.truncate,
+    });
+    if s.query_beta != 0.0 {
+        yarn["llama_4_scaling_beta"] = s.query_beta.into();
+    }
+    yarn
 }
 
 fn llama3_json(s: &Llama3Scaling) -> Value {

@@ -3,7 +3,9 @@
 mod config;
 mod weights;
 
-use crate::format::{Checkpoint, ExportError, RopeScaling, Spec, TextParts, ValueOrder};
+use crate::format::{
+    Checkpoint, ExportError, LayerWeights, RopeScaling, Spec, TextParts, ValueOrder,
+};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use weights::WeightsFile;
@@ -32,6 +34,7 @@ impl<'a> HfDirectory<'a> {
         tokenizer_json: Option<&str>,
     ) -> Result<Self, ExportError> {
         check(&checkpoint.spec)?;
+        refuse_adapter(checkpoint)?;
         let weights = WeightsFile::new(checkpoint)?;
         let mut files = vec![
             (super::CONFIG, pretty(&config::config(checkpoint, &weights)?)),
@@ -93,6 +96,21 @@ fn check(spec: &Spec) -> Result<(), ExportError> {
             ))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses an adapter for drafts, whose directory this writer does not make.
+fn refuse_adapter(checkpoint: &Checkpoint) -> Result<(), ExportError> {
+    let attention =
+        |layer: &LayerWeights| layer.mixer.attention()?.draft_adapter.as_ref().map(|_| ());
+    match checkpoint.weights.layers.iter().find_map(attention) {
+        None => Ok(()),
+        Some(()) => Err(ExportError::unsupported(
+            "adapter",
+            "weights without an adapter for drafts",
+            "`linear_spec_lora`",
+            "write a packed file, or convert a directory without that folder",
+        )),
     }
 }
 

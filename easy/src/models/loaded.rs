@@ -161,7 +161,9 @@ impl OpenOptions {
         let load = LoadOptions { mtp: self.mtp };
         let mut opened = checkpoint(model, revision, self.weights, load, runtime, progress)?;
         if let Some(rule) = self.rope_scaling {
-            rule.apply(&mut opened.checkpoint.spec);
+            let model = model.map_or_else(String::new, |name| name.to_string_lossy().into());
+            rule.apply(&mut opened.checkpoint.spec)
+                .map_err(|cause| OpenError::Files { model, cause })?;
         }
         Ok(opened)
     }

@@ -1,5 +1,6 @@
 //! RoPE scaling: more positions than the model was trained for.
 
+use anyhow::ensure;
 use std::str::FromStr;
 use wrinklefree::format::{RopeScaling, Spec, YarnScaling};
 use wrinklefree::model::Model;
@@ -38,9 +39,22 @@ impl FromStr for RopeRule {
 }
 
 impl RopeRule {
-    /// Replaces the scaling of a model; its context length grows with it.
-    pub fn apply(self, spec: &mut Spec) {
+    /// Replaces the scaling of a model; its context length grows with it. Queries that grow with their
+    /// position keep doing so.
+    ///
+    /// # Errors
+    /// If the model has such queries and the rule is linear.
+    pub fn apply(self, spec: &mut Spec) -> anyhow::Result<()> {
         let original = spec.original_context();
+        let query_beta = match &spec.rope.scaling {
+            Some(RopeScaling::Yarn(s)) => s.query_beta,
+            _ => 0.0,
+        };
+        ensure!(
+            query_beta == 0.0 || !matches!(self, Self::Linear(_)),
+            "rope_scaling linear: the queries of this model grow with their position, which linear \
+             scaling does not keep: use yarn:F, ntk:F or none"
+        );
         let (scaling, factor) = match self {
             Self::None => (None, 1.0),
             Self::Linear(factor) => (Some(RopeScaling::Linear(factor)), factor),
@@ -54,7 +68,27 @@ impl RopeRule {
             }
         };
         spec.rope.scaling = scaling;
+        if query_beta != 0.0 {
+            spec.rope.scaling = Some(self.with_growing_queries(original, query_beta));
+        }
         spec.context_length = (original as f64 * factor) as usize;
+        Ok(())
+    }
+}
+
+impl RopeRule {
+    /// The rule as a case of YaRN, which alone has queries that grow with their position: a factor of 1
+    /// leaves frequencies as they are. Cosines and sines are not scaled, as in the model.
+    fn with_growing_queries(self, original: usize, query_beta: f64) -> RopeScaling {
+        let plain = |factor| YarnScaling {
+            attention_factor: 1.0,
+            query_beta,
+            ..YarnScaling::new(factor, original)
+        };
+        RopeScaling::Yarn(match self {
+            Self::Yarn(factor) => plain(factor),
+            _ => plain(1.0),
+        })
     }
 }
 
@@ -114,7 +148,7 @@ mod tests {
         let plain = Synthetic::Tiny.loaded().model.spec().clone();
         let (theta, trained) = (plain.rope.theta, plain.context_length);
         let with = |rule: RopeRule, mut spec: Spec| {
-            rule.apply(&mut spec);
+            rule.apply(&mut spec).expect("it applies");
             spec
         };
         let yarn = with(RopeRule::Yarn(4.0), plain.clone());
@@ -129,6 +163,31 @@ mod tests {
         let ratio = slowest(theta) / slowest(ntk.rope.theta);
         assert!((ratio - 2.0).abs() < 1e-9, "the slowest pair turns half as fast: {ratio}");
         assert_eq!((ntk.rope.scaling, ntk.context_length), (None, 2 * trained));
+    }
+
+    #[test]
+    fn queries_that_grow_with_their_position_keep_doing_so() {
+        let spec = growing();
+        let Some(RopeScaling::Yarn(own)) = &spec.rope.scaling else { panic!("YaRN") };
+        for (rule, factor) in
+            [(RopeRule::None, 1.0), (RopeRule::Ntk(2.0), 1.0), (RopeRule::Yarn(4.0), 4.0)]
+        {
+            let mut other = spec.clone();
+            rule.apply(&mut other).expect("it applies");
+            let want = YarnScaling { factor, ..own.clone() };
+            assert_eq!(other.rope.scaling, Some(RopeScaling::Yarn(want)), "{rule:?}");
+        }
+        let error = RopeRule::Linear(2.0).apply(&mut spec.clone()).expect_err("refused");
+        assert!(error.to_string().contains("use yarn:F, ntk:F or none"), "{error}");
+    }
+
+    /// The spec of a model whose queries grow with their position.
+    fn growing() -> Spec {
+        let mut spec = Synthetic::Tiny.loaded().model.spec().clone();
+        let yarn = YarnScaling::new(16.0, 256);
+        let yarn = YarnScaling { attention_factor: 1.0, query_beta: 0.1, ..yarn };
+        spec.rope.scaling = Some(RopeScaling::Yarn(yarn));
+        spec
     }
 
     #[test]

@@ -97,20 +97,8 @@ impl Shape {
                 }
             }
             Synthetic::Nemotron3b => {
-                let yarn = YarnScaling::new(16.0, 16_384);
-                let yarn = YarnScaling { attention_factor: 1.0, query_beta: 0.1, ..yarn };
-                let spec = Spec {
-                    architecture: Architecture::NemotronDiffusion,
-                    vocab_size: 131_072,
-                    hidden_size: 3072,
-                    intermediate_size: 9216,
-                    layers: 26,
-                    context_length: 262_144,
-                    norm_eps: 1e-5,
-                    rope: Rope { theta: 1e6, scaling: Some(RopeScaling::Yarn(yarn)) },
-                    ..spec
-                };
-                Self { spec, codes: None, group: 32, tables: Tables::FloatsAndSixBits }
+                let (spec, tables) = (nemotron(spec), Tables::FloatsAndSixBits);
+                Self { spec, codes: None, group: 32, tables }
             }
             _ => return None,
         })
@@ -172,5 +160,22 @@ impl Shape {
             ffn_sub_norm: None,
             down: self.linear(hidden, wide, rng),
         }
+    }
+}
+
+/// Nemotron-Labs-Diffusion 3B; `spec` has what it shares with Qwen3 8B.
+fn nemotron(spec: Spec) -> Spec {
+    let yarn = YarnScaling::new(16.0, 16_384);
+    let yarn = YarnScaling { attention_factor: 1.0, query_beta: 0.1, ..yarn };
+    Spec {
+        architecture: Architecture::NemotronDiffusion,
+        vocab_size: 131_072,
+        hidden_size: 3072,
+        intermediate_size: 9216,
+        layers: 26,
+        context_length: 262_144,
+        norm_eps: 1e-5,
+        rope: Rope { theta: 1e6, scaling: Some(RopeScaling::Yarn(yarn)) },
+        ..spec
     }
 }

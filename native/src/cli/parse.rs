@@ -2,10 +2,20 @@
 
 use super::exit::usage;
 use clap::error::{ContextKind, ContextValue};
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use std::error::Error;
 use std::ffi::OsString;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
+
+/// Lets every option of a command, and of its commands, read a negative number as its value. So the error
+/// about it names the option.
+pub fn with_negative_values(command: Command) -> Command {
+    let reads = |arg: Arg| {
+        let takes_value = !arg.is_positional() && arg.get_action().takes_values();
+        if takes_value { arg.allow_negative_numbers(true) } else { arg }
+    };
+    command.mut_args(reads).mut_subcommands(with_negative_values)
+}
 
 /// Parses arguments, the program's name first. Ends the program where they ask for help, or where clap's
 /// own error says what is wrong.

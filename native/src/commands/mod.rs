@@ -103,6 +103,7 @@ impl Cli {
             true => short_help::shorten(Self::command()),
             false => Self::command(),
         };
+        let command = parse::with_negative_values(command);
         let first = parse::matches(command.clone(), arguments.iter().cloned())?;
         let matches = config::configured(command, arguments.into_iter(), first)?;
         Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))

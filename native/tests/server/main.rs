@@ -19,6 +19,7 @@ mod limits;
 mod llama;
 mod many_models;
 mod mtp;
+mod nemotron;
 mod ollama;
 mod operations;
 mod outputs;

@@ -270,7 +270,6 @@ fn text(report: &Report) -> String {
         ("rotated weights", rotation(report.rotation.as_ref())),
         ("drafting block (MTP)", drafting_block(report)),
         ("drafter", report.drafter.as_ref().map_or("none".into(), |drafter| drafter.describe())),
-        ("adapter for drafts", adapter(report)),
         ("subnormal weights", subnormal),
         ("tokenizer", yes(report.tokenizer).into()),
         ("end", ends),
@@ -307,7 +306,7 @@ fn text(report: &Report) -> String {
     let stored = report.stored_types.iter().map(|(name, count)| format!("{count} {name}"));
     let stored = stored.collect::<Vec<_>>().join(", ");
     let stored = (!stored.is_empty()).then_some(("tensors in the files", stored));
-    let facts = facts.into_iter().chain(stored);
+    let facts = facts.into_iter().chain(adapter(report).map(|rank| (ADAPTER, rank))).chain(stored);
     let facts: Vec<_> = facts.map(|(name, value)| vec![name.into(), value]).collect();
     human::table(&facts) + "\n" + &human::table(&tensor_rows(&report.tensors))
 }
@@ -359,15 +358,11 @@ fn drafting_block(report: &Report) -> String {
     }
 }
 
-/// The adapter that changes drafts.
-fn adapter(report: &Report) -> String {
-    match report.tensors.iter().find(|group| group.role == ADAPTER) {
-        None => "none".into(),
-        Some(group) => {
-            let rank = group.shape.into_iter().min().unwrap_or_default();
-            format!("rank {rank}, in the drafts of `verify` alone")
-        }
-    }
+/// The adapter that changes drafts, if there is one.
+fn adapter(report: &Report) -> Option<String> {
+    let group = report.tensors.iter().find(|group| group.role == ADAPTER)?;
+    let rank = group.shape.into_iter().min()?;
+    Some(format!("rank {rank}, in the drafts of `verify` alone"))
 }
 
 /// The number of layers, and their mixers where they differ.

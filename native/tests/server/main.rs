@@ -20,6 +20,7 @@ mod limits;
 mod llama;
 mod many_models;
 mod mtp;
+mod nemotron;
 mod ollama;
 mod operations;
 mod outputs;

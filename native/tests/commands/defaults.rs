@@ -1,6 +1,6 @@
 //! Meaning of an absent option of sampling in each shell, compared with the table in
-//! docs/command-line.md. C reads options as the library does here: as JSON of
-//! [`GenerateOptions`]. Python and the npm package have tests of the same table.
+//! docs/command-line.md. The library reads options as JSON of
+//! [`GenerateOptions`]. C, Python and the npm package have tests of the same table.
 
 use crate::common::model::{DEFAULT, write_stating};
 use crate::common::server::{Reply, Server};

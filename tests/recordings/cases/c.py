@@ -139,6 +139,9 @@ def record(_, home):
     for name, answer in ((name, answer) for name, answer in answers.items() if "error" not in answer):
         libraries.check(name, answer.get("reasoning", ""), answer.get("calls", []), answer.get("text", ""))
     found = {name: libraries.recording(*table[name][1:], answer) for name, answer in answers.items()}
+    for warm in ({}, {"temperature": 2, "seed": 6, "max_tokens": 24}):
+        absent, stated = (engines["default"].ask("chat", libraries.USER, given | warm) for given in ({}, libraries.stated_defaults()))
+        assert absent["tokens"] == stated["tokens"], "absent options mean what the table of defaults says"
     found["functions"] = lines(Masks().value(engines["default"].others()))
     for name, arguments in {
         "open, a missing model": (b"no-such-folder/model.gguf", None),

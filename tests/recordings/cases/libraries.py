@@ -1,6 +1,8 @@
 """The requests that the libraries of all languages answer: Python, C, npm."""
 
 import json
+import re
+from pathlib import Path
 
 import formats
 import puppets
@@ -9,6 +11,7 @@ from cases.chat import SCHEMA
 from layout import lines
 from masks import Masks
 
+DEFAULTS = Path(__file__).parents[3] / "docs/command-line.md"
 USER = [{"role": "user", "content": STORY}]
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
          {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Who are you?"}]  # fmt: skip
@@ -173,3 +176,10 @@ def recording(way, given, options, answer):
     """Returns the recording of a request."""
     shown = f"{way} {json.dumps(given, ensure_ascii=False)} {json.dumps(options, ensure_ascii=False)}"
     return shown + "\n" + lines(Masks().value(answer))
+
+
+def stated_defaults():
+    """Returns the numbers that absent options mean, from the table of defaults."""
+    rows = re.findall(r"^\| `(\w+)` \|[^|]+\|[^|]+\| ([\d.]+) \|[^|]+\|[^|]+\|$", DEFAULTS.read_text(), re.M)
+    assert len(rows) > 12, rows
+    return {name: json.loads(value) for name, value in rows}

@@ -143,7 +143,7 @@ static void errors(wf_engine *engine) {
     refused(wf_open("no/such/file.gguf", NULL, &none), WF_STATUS_OPEN_FAILED, "no/such/file.gguf");
     CHECK(none == NULL);
     refused(wf_open(NULL, "{\"thread\": 1}", &none), WF_STATUS_INVALID_ARGUMENT,
-            "options: there is no field `thread`, only threads, pinned, context, max_sequences; "
+            "options: there is no field `thread`, only threads, pinned, context, max_sequences, draft_model, draft_layout; "
             "wrinklefree.h lists all options");
     refused(wf_open(NULL, "{\"threads\": \"four\"}", &none), WF_STATUS_INVALID_ARGUMENT,
             "options: threads: expected a whole number from 1, not \"four\"");

@@ -20,7 +20,7 @@ const EOS: u32 = 2;
 const MASK: u32 = 4;
 const BLOCK: usize = 8;
 
-/// What the reference computed for a prompt.
+/// Results of the reference for a prompt.
 #[derive(Deserialize)]
 struct Case {
     prompt: Vec<u32>,

@@ -172,8 +172,8 @@ fn talk(
                     Err(error) => out::note(format_args!("error: {error}")),
                 }
             }
-            Some(Input::Regenerate) => answer((conversation, None), json, &mut last)?,
-            Some(Input::Message(text)) => answer((conversation, Some(text)), json, &mut last)?,
+            Some(Input::Regenerate) => answer(conversation, None, json, &mut last)?,
+            Some(Input::Message(text)) => answer(conversation, Some(text), json, &mut last)?,
         }
     }
 }
@@ -183,7 +183,8 @@ fn talk(
 /// # Errors
 /// One after which the conversation cannot continue.
 fn answer(
-    (conversation, text): (&mut Conversation, Option<String>),
+    conversation: &mut Conversation,
+    text: Option<String>,
     json: bool,
     last: &mut Option<Answer>,
 ) -> anyhow::Result<()> {

@@ -475,7 +475,7 @@ impl EngineThread {
             }
             EventKind::Finished { reason, cached, drafts, .. } => {
                 (urgent, finished) = (true, true);
-                self.metrics.finished(reason, now - active.arrived, (cached, drafts));
+                self.metrics.finished(reason, now - active.arrived, cached, drafts);
             }
             _ => {}
         }

@@ -199,7 +199,8 @@ impl Metrics {
         &self,
         reason: FinishReason,
         time: Duration,
-        (cached, drafts): (usize, DraftCounts),
+        cached: usize,
+        drafts: DraftCounts,
     ) {
         self.cached_tokens.inc_by(cached as u64);
         self.drafted_tokens.inc_by(drafts.drafted);

@@ -98,7 +98,9 @@ fn settle(server: &Server, idle: f64) -> (Duration, String, f64) {
 fn a_hostile_client_loads_and_unloads() {
     let (seconds, seed) = (number("WF_ATTACK_SECONDS", 30) / 2, number("WF_ATTACK_SEED", 1));
     let folder = tempfile::tempdir().expect("a folder");
-    let template = "{% for m in messages %}<|bos|><|user|>{{ m.content }}<|bot|>{% endfor %}";
+    // Its calls are XML, whose values are read by the schemas of their parameters.
+    let template = "{#- <tool_call><function=f><parameter=p> -#}\
+        {% for m in messages %}<|bos|><|user|>{{ m.content }}<|bot|>{% endfor %}";
     for name in MODELS {
         let file = folder.path().join(format!("{name}.safetensors"));
         common::model::write_with(&file, template, &[]);

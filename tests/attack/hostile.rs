@@ -66,8 +66,9 @@ pub struct Attacker {
 pub struct Tally(BTreeMap<&'static str, BTreeMap<u16, usize>>);
 
 /// Activities against a server of several models.
-const LOADS: [Activity; 3] = [
+const LOADS: [Activity; 4] = [
     ("loads and unloads", shapes::loads),
+    ("tools whose parameters share their values", shapes::shared_values),
     ("slow readers of models that go", shapes::slow_reader_of_any),
     ("idle connections", transport::idle),
 ];

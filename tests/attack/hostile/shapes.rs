@@ -230,6 +230,31 @@ pub fn loads(attacker: &Attacker, rng: &mut Rng) -> u16 {
     attacker.post(path, &body.to_string())
 }
 
+/// Tools with many parameters that all refer to the same values, for a template whose calls are XML: what
+/// reads the values of a call must not copy them for each parameter.
+pub fn shared_values(attacker: &Attacker, rng: &mut Rng) -> u16 {
+    let names = rng.usize(1..2400);
+    let parameters: Map<String, Value> =
+        (0..names).map(|i| (format!("p{i}"), json!({"$ref": "#/$defs/v"}))).collect();
+    // As many as the limit on the size of schemas leaves room for.
+    let most = (130_000 - names * 32).max(8) / 8;
+    let values: Vec<Value> = (0..rng.usize(1..most)).map(|i| json!(i)).collect();
+    let shared = match rng.u32(..3) {
+        0 => json!({"enum": values}),
+        1 => json!({"anyOf": [{"type": "null"}, {"enum": values}]}),
+        _ => json!({"anyOf": values.iter().map(|v| json!({"const": v})).collect::<Vec<_>>()}),
+    };
+    let schema = json!({"type": "object", "properties": parameters, "$defs": {"v": shared}});
+    let function = json!({"name": "f", "parameters": schema, "strict": rng.bool()});
+    let tools = vec![json!({"type": "function", "function": function}); rng.usize(1..3)];
+    let model = MODELS[rng.usize(..MODELS.len())];
+    let choice = ["auto", "required"][rng.usize(..2)];
+    attacker.post(
+        CHAT,
+        &chat(&json!({"model": model, "tools": tools, "tool_choice": choice, "max_tokens": 30})),
+    )
+}
+
 /// Reads a few bytes of a large stream at a time.
 pub fn slow_reader(attacker: &Attacker, rng: &mut Rng) -> u16 {
     slow_reader_of(attacker, rng, "default")

@@ -1,6 +1,6 @@
 //! Errors of requests, in the format of OpenAI's API.
 
-use super::engine_thread::QueueError;
+use super::engine::thread::QueueError;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -4,74 +4,44 @@
 //! to it as messages. Modules import downward only: errors and state, then connections and the
 //! engine's thread, then the endpoints (`api`), then this module, which starts and stops the server.
 
-mod admission;
+mod access;
 mod api;
-mod auth;
-mod browser;
-mod chunk_file;
-mod client;
-mod connection;
-mod connections;
-mod cors;
 mod demo;
-mod disk_cache;
-mod engine_thread;
+mod engine;
 mod error;
-mod event;
-mod event_batcher;
-mod exact_history;
-mod fair;
-mod grammars;
-mod half_close;
-mod host;
-mod http2;
 mod ids;
 mod ignored;
-mod listener;
-pub mod log;
-mod log_writer;
-mod metrics;
-#[cfg(feature = "otlp")]
-mod otlp;
+mod operation;
 mod page;
-mod prompt_pacer;
 mod registry;
-mod reload;
-mod request_log;
-mod response_files;
 mod response_store;
 mod rfc3339;
-mod served_model;
-mod slots;
-mod startup;
 mod state;
-mod text_limits;
-mod tls;
-mod turns;
-mod warmup;
+mod transport;
 
-pub use auth::{ApiKeys, NamedKey};
-pub use grammars::{COMMAND as CHECK_GRAMMARS, serve_checks};
+pub use access::auth::{ApiKeys, NamedKey};
+pub use engine::grammars::{COMMAND as CHECK_GRAMMARS, serve_checks};
+pub use operation::log;
+pub use operation::reload::{Access, AccessReader};
+pub use operation::warmup::{Benchmark, Warmup};
+pub use registry::startup::{EngineBuilder, EngineLimits};
 pub use registry::{Catalog, LoadModel, ModelSource};
-pub use reload::{Access, AccessReader};
-pub use startup::{EngineBuilder, EngineLimits};
 pub use state::RequestLimits;
-pub use tls::Tls;
-pub use warmup::{Benchmark, Warmup};
+pub use transport::tls::Tls;
 
 use crate::cli::exit::usage;
 use crate::cli::{out, signals};
 use crate::config::{Host, Origin, TrustedProxy};
-use admission::Admission;
+use access::admission::Admission;
+use access::{browser, cors, host};
 use anyhow::Context;
-use connection::ConnectionHandler;
-use disk_cache::{DiskCache, SharedKeys};
-use listener::Listener;
-use metrics::Metrics;
+use engine::disk_cache::{DiskCache, SharedKeys};
+use operation::log_writer;
+use operation::metrics::Metrics;
+use operation::reload::reload_on_hangup;
 use registry::{LoadCommand, Loader, ModelRegistry};
-use reload::reload_on_hangup;
-use response_files::ResponseFiles;
 use response_store::ResponseStore;
+use response_store::files::ResponseFiles;
 use state::ServerState;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -84,6 +54,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
+use transport::connection::ConnectionHandler;
+use transport::listener::Listener;
 
 /// Number of threads for connections. They parse and format; computing is the engine's.
 const CONNECTION_THREADS: usize = 2;
@@ -158,7 +130,7 @@ pub fn run(config: ServerConfig) -> anyhow::Result<()> {
     // Do not wait for blocking tasks: no client waits for their results.
     runtime.shutdown_background();
     #[cfg(feature = "otlp")]
-    otlp::shut_down();
+    operation::otlp::shut_down();
     log_writer::flush();
     ended
 }
@@ -210,7 +182,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     let router = browser::restrict(host::require(router), origins.clone());
     let service = cors::allow(api::observed(router, &server), &origins);
     #[cfg(feature = "otlp")]
-    let service = otlp::trace_requests(service);
+    let service = operation::otlp::trace_requests(service);
     let handler = ConnectionHandler { service, tls: tls.clone(), timeout: api::CLIENT_TIMEOUT };
     let listener = Listener::new(sockets, handler, server.proxies.clone());
     let shutdown = tokio::select! {

@@ -1,15 +1,15 @@
 //! State shared by all request handlers.
 
-use super::admission::Admission;
-use super::auth::ApiKeys;
-use super::client::Client;
-use super::disk_cache::{DiskCache, SharedKeys};
+use super::access::admission::Admission;
+use super::access::auth::ApiKeys;
+use super::access::client::Client;
+use super::engine::disk_cache::{DiskCache, SharedKeys};
+use super::engine::served_model::ServedModel;
+use super::engine::turns::ComputeTurns;
 use super::error::ApiError;
-use super::metrics::Metrics;
+use super::operation::metrics::Metrics;
 use super::registry::ModelRegistry;
 use super::response_store::ResponseStore;
-use super::served_model::ServedModel;
-use super::turns::ComputeTurns;
 use crate::config::TrustedProxy;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

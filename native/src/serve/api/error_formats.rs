@@ -1,6 +1,6 @@
 //! Middleware that converts errors to the format of the API that a path belongs to.
 
-use super::{llama, messages, ollama};
+use super::{anthropic as messages, llama_server as llama, ollama};
 use crate::serve::error::ApiError;
 use axum::body::Body;
 use axum::extract::Request;

@@ -5,39 +5,31 @@
 //! bottom, then `body`, `generation` and `conversation`, then `stream`, then the
 //! endpoints, then this router.
 
+mod answer;
+mod anthropic;
 mod body;
-mod chat;
-mod completions;
-mod conversation;
-mod embeddings;
+mod description;
 mod error_formats;
-mod examples;
-mod generation;
-mod history;
-mod infill;
-mod llama;
-mod loading;
-mod logprobs;
-mod messages;
-mod models;
+mod llama_server;
 mod ollama;
-mod openapi;
-mod plain_text;
-mod responses;
-mod schema;
+mod openai;
+mod prompt;
 mod status;
-mod stream;
-mod tokens;
-mod validation;
+mod vllm;
 
+use super::access::auth;
+use super::operation::log;
 use super::state::ServerState;
-use super::{auth, ignored, log, page};
+use super::{ignored, page};
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post};
+use description::openapi;
+use openai::{chat, completions, embeddings, models, responses};
 use std::sync::Arc;
 use std::time::Duration;
 use tower_http::catch_panic::CatchPanicLayer;
+use vllm::tokens;
 
 /// Time limit for a request's headers, and for the client to read what was sent.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,8 +44,8 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
         .route("/v1/responses/{id}", get(responses::stored))
         .route("/v1/responses/{id}", delete(responses::delete))
-        .route("/v1/messages", post(messages::messages))
-        .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/v1/models", get(models::models))
         .route("/v1/models/{*id}", get(models::model))
         .route("/v1/models/load", post(models::load))
@@ -70,8 +62,8 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route("/metrics", get(status::metrics))
         .route("/server_info", get(status::server_info))
         .merge(ollama::router())
-        .merge(llama::router())
-        .merge(llama::aliases())
+        .merge(llama_server::router())
+        .merge(llama_server::aliases())
         .fallback(status::not_found)
         .method_not_allowed_fallback(status::wrong_method)
         .layer(from_fn_with_state(server.clone(), auth::require_key));

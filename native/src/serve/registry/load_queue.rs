@@ -1,6 +1,6 @@
 //! The order of loads: each client's turn comes once, however many models it asks for.
 
-use crate::serve::client::Client;
+use crate::serve::access::client::Client;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,13 @@
 //! The thread that loads and unloads models.
 
 use super::load_queue::{LoadQueue, PendingLoad};
+use super::startup::EngineBuilder;
 use super::{EntryState, LoadCommand, ModelSource, Waiter};
 use crate::machine;
 use crate::models::fit::NotEnoughMemory;
 use crate::models::{Loaded, Progress};
+use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
-use crate::serve::served_model::ServedModel;
-use crate::serve::startup::EngineBuilder;
 use crate::serve::state::ServerState;
 use anyhow::anyhow;
 use axum::http::StatusCode;

@@ -3,16 +3,17 @@
 //! One thread ([`Loader`]) loads and unloads, one model at a time, so memory is counted without races.
 //! A request looks its model up and waits for the loader if the model is not in memory.
 
-mod load_queue;
-mod loader;
-mod source;
+pub mod load_queue;
+pub mod loader;
+pub mod source;
+pub mod startup;
 
 pub use loader::{LoadModel, Loader};
 pub use source::{Catalog, ModelSource};
 
-use super::client::Client;
+use super::access::client::Client;
+use super::engine::served_model::ServedModel;
 use super::error::ApiError;
-use super::served_model::ServedModel;
 use axum::http::StatusCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};

@@ -1,8 +1,8 @@
 //! The field `allowed_token_ids`: outputs of some tokens alone.
 
 use super::options::GenerationOptions;
+use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
-use crate::serve::served_model::ServedModel;
 use std::sync::Arc;
 use wrinklefree::decode::{Constraint, Next};
 

@@ -1,7 +1,7 @@
 //! Format of the output: `response_format`, `structured_outputs` and the fields of other servers.
 
+use crate::serve::engine::grammars::{AnswerForm, RequestedGrammar};
 use crate::serve::error::ApiError;
-use crate::serve::grammars::{AnswerForm, RequestedGrammar};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;

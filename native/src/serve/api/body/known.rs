@@ -1,7 +1,7 @@
 //! Fields of request bodies that no struct has: those of other servers, and unknown ones.
 
 use super::Body;
-use crate::serve::api::schema::SchemaFn;
+use crate::serve::api::description::schema::SchemaFn;
 use crate::serve::error::ApiError;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Deserializer, Value};

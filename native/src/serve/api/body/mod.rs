@@ -4,28 +4,20 @@
 //! is parsed into each struct whose fields it may have: serde's `flatten` would lose the path of an
 //! invalid field.
 
-mod aliases;
-mod allowed_tokens;
-pub mod chat;
-pub mod completions;
-mod content;
-pub mod embeddings;
-mod format;
-mod is_set;
-mod known;
-pub mod llama;
-pub mod messages;
+pub mod aliases;
+pub mod allowed_tokens;
+pub mod content;
+pub mod format;
+pub mod is_set;
+pub mod known;
 pub mod model;
-pub mod ollama;
-mod options;
-mod prompts;
-pub mod responses;
-mod samplers;
-mod sampling;
-mod surrogates;
-pub mod tokens;
-mod weight;
-mod wrong_field;
+pub mod options;
+pub mod prompts;
+pub mod samplers;
+pub mod sampling;
+pub mod surrogates;
+pub mod weight;
+pub mod wrong_field;
 
 pub use allowed_tokens::only_one;
 pub use format::OutputFormatFields;
@@ -33,14 +25,14 @@ pub use known::KnownFields;
 pub use options::{GenerationOptions, Side, StreamUsage, Texts};
 pub use prompts::Prompts;
 
-use crate::serve::admission::BodyPermit;
-use crate::serve::auth::Tenant;
-use crate::serve::client::{Arrival, Client};
+use crate::serve::access::admission::BodyPermit;
+use crate::serve::access::auth::Tenant;
+use crate::serve::access::client::{Arrival, Client};
+use crate::serve::engine::served_model::ServedModel;
+use crate::serve::engine::text_limits::TextLimits;
 use crate::serve::error::ApiError;
 use crate::serve::ignored::IgnoredFields;
-use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
-use crate::serve::text_limits::TextLimits;
 use axum::body::BodyDataStream;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
@@ -358,14 +350,14 @@ fn unsupported(field: &str) -> ApiError {
 
 /// A field that this server does not have: its name, the value that asks for what the server does
 /// anyway, and advice for other values.
-type UnsupportedField = (&'static str, Value, &'static str);
+pub type UnsupportedField = (&'static str, Value, &'static str);
 
 /// Refuses fields of an object that have another value than null or the accepted one. `prefix` stands
 /// before their names in errors.
 ///
 /// # Errors
 /// Names the first such field.
-fn refuse_others(
+pub fn refuse_others(
     fields: &Map<String, Value>,
     prefix: &str,
     table: &[UnsupportedField],
@@ -389,7 +381,7 @@ fn refuse_others(
 ///
 /// # Errors
 /// If it is missing.
-fn required<T>(value: Option<T>, path: &str, kind: &str, field: &str) -> Result<T, ApiError> {
+pub fn required<T>(value: Option<T>, path: &str, kind: &str, field: &str) -> Result<T, ApiError> {
     let missing = || {
         let message = format!("`{field}` is missing: a part of type `{kind}` needs it");
         ApiError::bad(format!("{path}.{field}"), message)

@@ -1,7 +1,7 @@
 //! Fields that name a model, and fields of the endpoints that load and unload models.
 
 use crate::config::KeepAlive;
-use crate::serve::api::schema::{SchemaFn, schema_of};
+use crate::serve::api::description::schema::{SchemaFn, schema_of};
 use serde::Deserialize;
 use utoipa::ToSchema;
 

@@ -1,9 +1,9 @@
 //! Fields that all generating endpoints share: sampling, decoding and streaming.
 
 use super::samplers::SamplerOrder;
-use crate::serve::auth::Tenant;
+use crate::serve::access::auth::Tenant;
+use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
-use crate::serve::served_model::ServedModel;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;

@@ -1,8 +1,8 @@
 //! Prompts in all forms that OpenAI's API and llama-server accept.
 
 use super::options::Side;
+use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
-use crate::serve::served_model::ServedModel;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};

@@ -2,9 +2,9 @@
 
 use super::options::GenerationOptions;
 use crate::config::{DryArgs, InvalidDry};
+use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
 use crate::serve::ids;
-use crate::serve::served_model::ServedModel;
 use std::sync::Arc;
 use wrinklefree::decode::{Dry, Infill, SamplingParams, TokenTexts};
 use wrinklefree::settings::Sampling;

@@ -1,10 +1,9 @@
 //! `POST /api/embed` and `/api/embeddings`.
 
-use crate::serve::api::body::ollama::{
-    self, OllamaEmbedFields, OllamaEmbeddingsFields, OllamaLoadFields, check_options,
-};
+use super::body as ollama;
+use super::body::{OllamaEmbedFields, OllamaEmbeddingsFields, OllamaLoadFields, check_options};
 use crate::serve::api::body::{GenerationOptions, JsonBody, KnownFields, Side, parse};
-use crate::serve::api::embeddings::{TextsToEmbed, check_dimensions};
+use crate::serve::api::openai::embeddings::{TextsToEmbed, check_dimensions};
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
 use axum::Json;

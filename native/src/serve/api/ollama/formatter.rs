@@ -1,11 +1,11 @@
 //! Formats outputs as Ollama's API does.
 
 use super::error;
-use crate::serve::api::generation::{Generation, RequestOutput};
-use crate::serve::api::logprobs;
-use crate::serve::api::stream::{Framing, StreamFormatter};
+use crate::serve::api::answer::generation::{Generation, RequestOutput};
+use crate::serve::api::answer::logprobs;
+use crate::serve::api::answer::stream::{Framing, StreamFormatter};
+use crate::serve::engine::served_model::ModelLabel;
 use crate::serve::error::ApiError;
-use crate::serve::served_model::ModelLabel;
 use crate::serve::{ids, rfc3339};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

@@ -1,19 +1,17 @@
 //! `POST /api/chat` and `/api/generate`.
 
+use super::body::{OllamaChatFields, OllamaFields, OllamaGenerateFields, OllamaLoadFields};
 use super::formatter::Shape;
-use super::{Prepared, Prompt, answer};
-use crate::serve::api::body::ollama::{
-    OllamaChatFields, OllamaFields, OllamaGenerateFields, OllamaLoadFields,
-};
+use super::{Prepared, Prompt, answer, body as ollama};
+use crate::serve::api::answer::loading::{self, SignFormat};
 use crate::serve::api::body::{
-    Body, GenerationOptions, JsonBody, KnownFields, ollama, parse, refuse_unsupported,
+    Body, GenerationOptions, JsonBody, KnownFields, parse, refuse_unsupported,
 };
-use crate::serve::api::conversation::ChatRequest;
-use crate::serve::api::infill::Hole;
-use crate::serve::api::loading::{self, SignFormat};
-use crate::serve::api::plain_text::PlainText;
+use crate::serve::api::prompt::conversation::ChatRequest;
+use crate::serve::api::prompt::infill::Hole;
+use crate::serve::api::prompt::plain_text::PlainText;
+use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
-use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
 use axum::extract::State;
 use axum::response::Response;

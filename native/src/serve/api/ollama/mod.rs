@@ -1,30 +1,30 @@
 //! Ollama's API, below `/api/`.
 
-mod embed;
-mod error;
-mod formatter;
-mod generate;
-mod models;
-mod store;
+pub mod body;
+pub mod embed;
+pub mod error;
+pub mod formatter;
+pub mod generate;
+pub mod models;
+pub mod store;
 
 pub use error::{OllamaErrorBody, body as error_body};
 pub use formatter::{Shape, empty_part};
 
+use super::answer::generation::{Generation, aside};
+use super::answer::stream;
+use super::answer::validation::attach;
 use super::body::JsonBody;
-use super::conversation::PreparedConversation;
-use super::generation::{Generation, aside};
-use super::plain_text::PlainText;
-use super::stream;
-use super::validation::attach;
-use crate::serve::client::Arrival;
+use super::prompt::conversation::PreparedConversation;
+use super::prompt::plain_text::PlainText;
+use crate::serve::access::client::Arrival;
+use crate::serve::engine::served_model::{ModelLabel, ServedModel};
 use crate::serve::error::ApiError;
-use crate::serve::served_model::{ModelLabel, ServedModel};
 use crate::serve::state::ServerState;
-use axum::Json;
-use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
+use axum::{Json, Router};
 use formatter::OllamaFormatter;
 use std::sync::Arc;
 use std::time::Instant;

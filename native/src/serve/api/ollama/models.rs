@@ -1,13 +1,13 @@
 //! The models of the server, as Ollama's API describes them.
 
-use crate::serve::api::body::ollama::OllamaModelFields;
+use super::body::OllamaModelFields;
 use crate::serve::api::body::{JsonBody, parse};
-use crate::serve::api::infill;
-use crate::serve::api::models::statuses;
+use crate::serve::api::openai::models::statuses;
+use crate::serve::api::prompt::infill;
+use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
 use crate::serve::registry::ModelStatus;
 use crate::serve::rfc3339;
-use crate::serve::served_model::ServedModel;
 use crate::serve::state::{ServerState, now};
 use axum::Json;
 use axum::extract::State;

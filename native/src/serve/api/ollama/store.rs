@@ -1,19 +1,18 @@
 //! `POST /api/pull` and `DELETE /api/delete`: clients change the local store, where the operator allows it.
 
-use super::error;
+use super::body::{OllamaModelFields, OllamaPullFields};
 use super::models::digest;
+use super::{body as ollama, error};
 use crate::models::Progress;
 use crate::models::store::Store;
-use crate::serve::api::body::ollama::{self, OllamaModelFields, OllamaPullFields};
 use crate::serve::api::body::{Body, JsonBody, KnownFields, parse};
 use crate::serve::error::ApiError;
 use crate::serve::registry::ModelStatus;
 use crate::serve::state::ServerState;
-use axum::Json;
-use axum::body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Json, body};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use std::convert::Infallible;

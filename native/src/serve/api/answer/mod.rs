@@ -1,0 +1,7 @@
+//! From the outputs of the engine to whole and streamed answers.
+
+pub mod generation;
+pub mod loading;
+pub mod logprobs;
+pub mod stream;
+pub mod validation;

@@ -1,0 +1,3 @@
+//! Endpoints of vLLM's API.
+
+pub mod tokens;

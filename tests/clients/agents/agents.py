@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 KEY = "the key"
-FILES = [f"fox{i}.txt" for i in range(5)]
+# The model chooses one by its first letter.
+FILES = [f"{word}.txt" for word in ("apple", "birch", "cedar", "daisy", "elder", "fern", "grape", "hazel")]
 BIN = Path(os.environ["AGENTS"])
 
 

@@ -18,8 +18,8 @@ CONTEXT = 262_144
 SILENCE = 5.5
 # Percent of what an agent left unchanged.
 CACHED = 98
-# It writes its first message anew when it goes on.
-REWRITES = {"qwen-code"}
+# They write earlier messages anew when they go on.
+REWRITES = {"aider", "qwen-code"}
 MARK = "QUESTION"
 
 

@@ -124,8 +124,12 @@ class Proxy:
         if ours:
             ours[0]["input_schema" if path == MESSAGES else "parameters"] = self.calls.schema()
             ours[0].pop("strict", None)
-            if self.results(path, request) < self.calls.count:
+            number = self.results(path, request)
+            if number < self.calls.count:
                 request["tool_choice"] = self.calls.choice(path)
+                if path == CHAT:
+                    # qwen-code stops where a call repeats.
+                    request |= {"temperature": 1, "top_k": 12, "seed": number}
         thinking = request.get("thinking") if path == MESSAGES else None
         if thinking and thinking.get("type") == "enabled":
             thinking["budget_tokens"] = THINKING

@@ -5,11 +5,13 @@
 //! sequence uses stay cached until they are needed. Eviction takes the least recently used leaf.
 
 use super::PAGE;
-use super::states::SnapshotId;
 use slab::Slab;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
+
+/// Number of a snapshot in its pool.
+pub(super) type SnapshotId = usize;
 
 /// Sequences of one namespace may share pages. Two namespaces share nothing, even for equal texts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

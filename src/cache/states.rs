@@ -2,7 +2,7 @@
 //! its state in place. Snapshots are copies of states at the ends of pages; they belong to nodes of the
 //! prefix tree, so that other sequences can continue there.
 
-use super::prefix::{NodeId, Tree};
+use super::prefix::{NodeId, SnapshotId, Tree};
 use super::worth::{self, StatePlace, StateUse};
 use super::{CacheFull, KvConfig, KvPool, KvSeq, Layer, Namespace, PAGE, PageTables, Sequence};
 use crate::format::{LinearAttention, MixerKind, Spec};
@@ -236,9 +236,6 @@ struct Snapshot {
     node: Option<NodeId>,
     history: StateUse,
 }
-
-/// Number of a snapshot in its pool.
-pub(super) type SnapshotId = usize;
 
 impl States {
     pub fn new(shape: StateShape, limits: StateLimits) -> Self {

@@ -6,7 +6,6 @@
 //! tokens of the template alone. Then the characters come back, and the texts between these tokens are
 //! encoded without a search for control tokens.
 
-use super::generated::known;
 use super::token_bytes::CALL_MARKS;
 use super::{RenderOptions, TextError, Tokenizer};
 use daachorse::{DoubleArrayAhoCorasick, DoubleArrayAhoCorasickBuilder};
@@ -77,7 +76,13 @@ impl Prompt {
     /// When the tokenizer fails.
     pub fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, TextError> {
         match (self.places(), &self.control) {
-            (Some(places), Some(control)) => control.encode(&self.text, &known(&places, &[])),
+            (Some(places), Some(control)) => {
+                let known: Vec<_> = places
+                    .iter()
+                    .map(|(place, id)| (place.clone(), std::slice::from_ref(id)))
+                    .collect();
+                control.encode(&self.text, &known)
+            }
             _ => tokenizer.encode(&self.text, false),
         }
     }

@@ -119,7 +119,7 @@ impl LocatedPrompt {
 }
 
 /// Returns the places of a text whose tokens are known: of answers, and of control tokens outside of them.
-pub(super) fn known<'a>(
+fn known<'a>(
     places: &'a [PlacedToken],
     answers: &'a [GeneratedAnswer],
 ) -> Vec<(Range<usize>, &'a [u32])> {

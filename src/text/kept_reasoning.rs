@@ -5,11 +5,12 @@
 //! each answer again. With the variable `preserve_thinking` the conversation is rendered without reasoning
 //! and with a mark in each answer. Afterwards a block of reasoning replaces what the template wrote there.
 
+use super::OutputPart;
 use super::control::Used;
+use super::reasoning::{REASONING_FIELDS, reasoning_of};
 use super::{
     ChatTemplate, ReasoningMarkers, ReasoningParser, ReasoningStart, RenderOptions, TextError,
 };
-use super::{OutputPart, template};
 use serde_json::{Value, json};
 
 /// Variable of templates that keeps the reasoning of earlier turns. Some templates know it themselves.
@@ -90,7 +91,7 @@ impl Answer {
             Value::Null => String::new(),
             _ => return None,
         };
-        let given = template::reasoning(message).map(|text| text.as_str().map(String::from));
+        let given = reasoning_of(message).map(|text| text.as_str().map(String::from));
         let reasoning = match given {
             Some(text) => text?,
             None if !content.trim_start().starts_with(markers.open) => String::new(),
@@ -126,7 +127,7 @@ impl Answer {
             message["content"] = format!("{begin}{index}{begin}{content}{end}").into();
         }
         let fields = message.as_object_mut()?;
-        template::REASONING.iter().for_each(|name| {
+        REASONING_FIELDS.iter().for_each(|name| {
             fields.remove(*name);
         });
         Some(Self { reasoning: reasoning.trim_matches('\n').into(), in_call })

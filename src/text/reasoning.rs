@@ -1,6 +1,15 @@
 //! Reasoning in a model's output: the text between `<think>` and `</think>`, apart from the answer.
 
 use super::ChatTemplate;
+use serde_json::Value;
+
+/// Names of a message's reasoning.
+pub(super) const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// Returns the reasoning of a message, whatever its name.
+pub(super) fn reasoning_of(message: &Value) -> Option<&Value> {
+    REASONING_FIELDS.iter().find_map(|name| message.get(name).filter(|value| !value.is_null()))
+}
 
 /// Strings around the reasoning of models that think before they answer, as their templates write them.
 pub(super) const MARKERS: [ReasoningMarkers; 3] = [

@@ -6,6 +6,7 @@
 use super::control::{ControlTokens, Prompt};
 use super::jinja::{Budget, Reporter, TemplateSource, compile, environment, panic_message};
 use super::kept_reasoning::{self, AnswerForm};
+use super::reasoning::reasoning_of;
 use super::{Date, TextError, Tokenizer, python};
 use crate::format::TextParts;
 use minijinja::machinery::{eval, make_string_output};
@@ -277,7 +278,7 @@ impl Render<'_> {
             Err::<Value, _>(error.with_source(Refusal(message)))
         });
         prepare(&mut environment);
-        let code = compile(source, mark_lines).map_err(failure)?;
+        let code = compile(source.text(), mark_lines).map_err(failure)?;
         let mut text = String::new();
         let mut out = make_string_output(&mut text);
         let context = self.context(&budget);
@@ -318,23 +319,15 @@ impl Render<'_> {
     }
 }
 
-/// Names of a message's reasoning.
-pub(super) const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
-
-/// Returns the reasoning of a message, whatever its name.
-pub(super) fn reasoning(message: &serde_json::Value) -> Option<&serde_json::Value> {
-    REASONING.iter().find_map(|name| message.get(name).filter(|value| !value.is_null()))
-}
-
 /// Gives the reasoning of each message both names that templates know, as `transformers` does.
 fn with_reasoning(messages: &serde_json::Value) -> Cow<'_, serde_json::Value> {
-    let Some(all) = messages.as_array().filter(|all| all.iter().any(|m| reasoning(m).is_some()))
+    let Some(all) = messages.as_array().filter(|all| all.iter().any(|m| reasoning_of(m).is_some()))
     else {
         return Cow::Borrowed(messages);
     };
     let mut all = all.clone();
     for message in &mut all {
-        let text = reasoning(message).cloned();
+        let text = reasoning_of(message).cloned();
         if let (Some(text), Some(message)) = (text, message.as_object_mut()) {
             message.entry("thinking").or_insert(text.clone());
             message.insert("reasoning_content".into(), text);

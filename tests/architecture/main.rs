@@ -1,6 +1,7 @@
 //! The architecture as tests: which layer may import which, where `unsafe`, SIMD and threads may
 //! live, what the core must not touch, and how files, functions and sentences read.
 
+mod imports;
 mod promises;
 mod prose;
 mod size;

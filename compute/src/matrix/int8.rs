@@ -5,20 +5,14 @@
 //! columns, laid out `[panel][group][16 rows]`. A group as wide as the row gives one scale per row.
 
 use super::LayoutError;
-use super::view::{Int8View, Packing};
+use super::view::{BLOCK_BYTES, INT8_BLOCK_COLS, INT8_PAD_COLS, Int8View, Packing};
 use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
 use crate::ternary::{PANEL_ROWS, expect_bytes, expect_finite};
 use bytes::Bytes;
 
-/// Number of columns in a block.
-pub const INT8_BLOCK_COLS: usize = 4;
-/// Columns are padded to a multiple of this.
-pub const INT8_PAD_COLS: usize = 16;
 /// Largest magnitude of a value.
 pub(super) const LARGEST: f32 = 128.0;
-/// Number of bytes of a block.
-pub(super) const BLOCK_BYTES: usize = PANEL_ROWS * INT8_BLOCK_COLS;
 
 /// An int8 matrix of `rows` outputs × `cols` inputs: W = q · scale(row, group).
 ///

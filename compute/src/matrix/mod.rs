@@ -14,9 +14,9 @@ use crate::ternary::Layout;
 pub use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix};
 pub use finite::NotFinite;
 pub use float::{FloatMatrix, FloatType};
-pub use int8::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Matrix};
+pub use int8::Int8Matrix;
 pub use split::{SplitMatrix, SplitParts};
-pub use view::{Int8Panel, Int8Scales, Int8View, PARTS, Packing};
+pub use view::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, PARTS, Packing};
 
 /// A weight matrix of any kind.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,8 +9,8 @@
 //! as possible, and values of four or six bits (GGUF's Q4_0 and Q6_K) take no more than that.
 
 use super::LayoutError;
-use super::int8::{BLOCK_BYTES, INT8_PAD_COLS, Int8Matrix, LARGEST, groups, write_row};
-use super::view::{Int8View, PARTS, Packing};
+use super::int8::{Int8Matrix, LARGEST, groups, write_row};
+use super::view::{BLOCK_BYTES, INT8_PAD_COLS, Int8View, PARTS, Packing};
 use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
 use crate::ternary::{PANEL_ROWS, expect_bytes, expect_finite};

@@ -1,8 +1,14 @@
 //! int8 weights as kernels read them: whole bytes, or planes that kernels combine.
 
-use super::int8::{BLOCK_BYTES, INT8_BLOCK_COLS, INT8_PAD_COLS};
 use crate::ternary::PANEL_ROWS;
 use std::ops::Range;
+
+/// Number of columns in a block.
+pub const INT8_BLOCK_COLS: usize = 4;
+/// Columns are padded to a multiple of this.
+pub const INT8_PAD_COLS: usize = 16;
+/// Number of bytes of a block.
+pub(super) const BLOCK_BYTES: usize = PANEL_ROWS * INT8_BLOCK_COLS;
 
 /// Packing of int8 values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! Errors of requests, in the format of OpenAI's API.
 
-use super::engine::thread::QueueError;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -8,8 +7,6 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 use wrinklefree::chat::tools::ToolsError;
-use wrinklefree::decode::DiffusionError;
-use wrinklefree::engine::SubmitError;
 
 /// An error of a request.
 #[derive(Clone, Debug)]
@@ -82,49 +79,6 @@ impl ApiError {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message)
     }
 
-    /// Converts the error of a submission. `prompt` is the request field that holds the prompt.
-    pub fn queue(error: &QueueError, prompt: &str) -> Self {
-        match error {
-            QueueError::Rejected(rejected) => Self::rejected(rejected, prompt),
-            QueueError::Full => Self::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "queue_full",
-                "the queue is full: try again later",
-            ),
-            QueueError::TooMany { requested, limit } => {
-                let message = format!(
-                    "{requested} outputs in one request, but this server runs and queues at most \
-                     {limit} (--max-sequences, --max-waiting): ask for fewer"
-                );
-                Self::bad(prompt, message)
-            }
-            QueueError::Stopped => Self::unavailable("the server is shutting down"),
-        }
-    }
-
-    fn rejected(rejected: &SubmitError, prompt: &str) -> Self {
-        let (param, code) = match rejected {
-            &SubmitError::PromptTooLong { prompt: tokens, context } => {
-                return Self::overflow(prompt, tokens, context);
-            }
-            SubmitError::EmptyPrompt => (prompt, "empty_prompt"),
-            SubmitError::ZeroMaxTokens => ("max_tokens", "invalid_value"),
-            SubmitError::UnknownToken { .. } => (prompt, "invalid_value"),
-            SubmitError::NoPromptScores => ("echo", "invalid_value"),
-            SubmitError::NoContextShift => ("decode_mode", "invalid_value"),
-            SubmitError::KeepsAll { .. } => ("max_tokens", "invalid_value"),
-            SubmitError::NoTokenizer => ("stop", "no_tokenizer"),
-            SubmitError::Sampling(error) => (error.field, "invalid_value"),
-            SubmitError::NgramMatches { .. } | SubmitError::LinearAttention(_) => {
-                ("decode_mode", "invalid_value")
-            }
-            SubmitError::NoMtp | SubmitError::NoDrafter => ("draft", "invalid_value"),
-            SubmitError::Constraint(_) => ("response_format", "invalid_grammar"),
-            SubmitError::Diffusion(error) => (diffusion_param(error), "invalid_value"),
-        };
-        Self { code, ..Self::bad(param, rejected.to_string()) }
-    }
-
     /// Logs an internal error and creates a 500 without its details.
     pub fn internal(error: impl std::fmt::Display) -> Self {
         tracing::error!(%error, "internal error");
@@ -163,20 +117,6 @@ impl ApiError {
         json!(ErrorBody {
             error: ErrorDetails { message, kind: self.kind(), param, code: self.code }
         })
-    }
-}
-
-/// Returns the request field that an error of the block-diffusion parameters is about.
-fn diffusion_param(error: &DiffusionError) -> &'static str {
-    match error {
-        DiffusionError::SubBlock { .. } => "small_block_size",
-        DiffusionError::Rows { .. } => "block_size",
-        DiffusionError::Threshold(_) => "threshold",
-        DiffusionError::Mask { .. } => "mask_token_id",
-        DiffusionError::Hole { .. }
-        | DiffusionError::Suffix { .. }
-        | DiffusionError::CausalSuffix => "suffix",
-        _ => "decode_mode",
     }
 }
 

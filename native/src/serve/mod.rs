@@ -1,8 +1,9 @@
 //! The server of `wf-run serve`: a model with the APIs of OpenAI and Anthropic.
 //!
-//! One thread owns the engine ([`engine_thread`]). tokio's threads serve connections and pass requests
-//! to it as messages. Modules import downward only: errors and state, then connections and the
-//! engine's thread, then the endpoints (`api`), then this module, which starts and stops the server.
+//! One thread owns the engine ([`engine::thread`]). tokio's threads serve connections and pass requests
+//! to it as messages. Imports point one way, which a test checks: errors, ids and times; `access`;
+//! `transport` and `operation`; `engine`; `registry`, `response_store` and `state`; the endpoints (`api`);
+//! this module, which starts and stops the server.
 
 mod access;
 mod api;
@@ -14,18 +15,19 @@ mod ignored;
 mod operation;
 mod page;
 mod registry;
+mod reload;
 mod response_store;
-mod rfc3339;
 mod state;
+mod time;
 mod transport;
 
-pub use access::auth::{ApiKeys, NamedKey};
+pub use access::keys::{ApiKeys, NamedKey};
 pub use engine::grammars::{COMMAND as CHECK_GRAMMARS, serve_checks};
 pub use operation::log;
-pub use operation::reload::{Access, AccessReader};
 pub use operation::warmup::{Benchmark, Warmup};
 pub use registry::startup::{EngineBuilder, EngineLimits};
 pub use registry::{Catalog, LoadModel, ModelSource};
+pub use reload::{Access, AccessReader};
 pub use state::RequestLimits;
 pub use transport::tls::Tls;
 
@@ -33,13 +35,15 @@ use crate::cli::exit::usage;
 use crate::cli::{out, signals};
 use crate::config::{Host, Origin, TrustedProxy};
 use access::admission::Admission;
+use access::keys::SharedKeys;
 use access::{browser, cors, host};
 use anyhow::Context;
-use engine::disk_cache::{DiskCache, SharedKeys};
+use engine::disk_cache::DiskCache;
+use engine::shared::EngineShared;
 use operation::log_writer;
 use operation::metrics::Metrics;
-use operation::reload::reload_on_hangup;
 use registry::{LoadCommand, Loader, ModelRegistry};
+use reload::reload_on_hangup;
 use response_store::ResponseStore;
 use response_store::files::ResponseFiles;
 use state::ServerState;
@@ -149,12 +153,18 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         (Arc::new(RwLock::new((keys.clone(), keys.count() as u64))), Arc::new(Metrics::new()));
     let (disk_cache, responses) = open_disk_cache(disk_cache, &shared_keys, &metrics)
         .map_err(|error| usage(format!("{error:#}")))?;
+    let draining = Arc::new(AtomicBool::new(false));
+    let shared = EngineShared {
+        draining: Arc::clone(&draining),
+        metrics: Arc::clone(&metrics),
+        turns: Arc::default(),
+        disk_cache: disk_cache.clone(),
+    };
     let server = Arc::new(ServerState {
         models: Arc::new(models.with_any_name(any_name)),
         responses,
-        draining: AtomicBool::new(false),
+        draining,
         metrics,
-        turns: Arc::default(),
         keys: shared_keys,
         proxies,
         admission: Admission::new(limits.body),
@@ -173,7 +183,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     };
     let (failed, mut load_error) = oneshot::channel();
     let tasks = Handle::current();
-    let loader = Loader::new(server.clone(), builder, load, tasks, failed, memory_limit);
+    let loader = Loader::new(&server.models, shared, builder, load, tasks, failed, memory_limit);
     let loader = spawn_loader(loader, commands)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     out::print(&format!("listening on {scheme}://{address}\n"))?;

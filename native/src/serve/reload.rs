@@ -1,9 +1,9 @@
 //! Reloads API keys and certificates on SIGHUP.
 
+use super::access::keys::ApiKeys;
+use super::state::ServerState;
+use super::transport::tls::Tls;
 use crate::cli::signals;
-use crate::serve::access::auth::ApiKeys;
-use crate::serve::state::ServerState;
-use crate::serve::transport::tls::Tls;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 

@@ -1,11 +1,10 @@
 //! State shared by all request handlers.
 
 use super::access::admission::Admission;
-use super::access::auth::ApiKeys;
 use super::access::client::Client;
-use super::engine::disk_cache::{DiskCache, SharedKeys};
+use super::access::keys::{ApiKeys, SharedKeys};
+use super::engine::disk_cache::DiskCache;
 use super::engine::served_model::ServedModel;
-use super::engine::turns::ComputeTurns;
 use super::error::ApiError;
 use super::operation::metrics::Metrics;
 use super::registry::ModelRegistry;
@@ -14,7 +13,7 @@ use crate::config::TrustedProxy;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -23,11 +22,9 @@ pub struct ServerState {
     /// The models.
     pub models: Arc<ModelRegistry>,
     /// True during shutdown: new requests are refused.
-    pub draining: AtomicBool,
+    pub draining: Arc<AtomicBool>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// Passes of the engines.
-    pub turns: Arc<ComputeTurns>,
     /// Accepted API keys, and the largest number that one had so far.
     pub keys: SharedKeys,
     /// Proxies that name their clients.
@@ -106,9 +103,4 @@ impl ServerState {
             false => Ok(()),
         }
     }
-}
-
-/// Returns the Unix time in seconds.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }

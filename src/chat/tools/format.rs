@@ -1,6 +1,6 @@
 //! Formats of calls, by the signs of chat templates.
 
-use super::json_calls::JsonCallParser;
+use super::json_calls::{JsonCallParser, JsonFormat};
 use super::xml::{self, XmlDialect, XmlParser, XmlTypes};
 use super::{CallParser, Tool};
 use crate::text::ChatTemplate;
@@ -36,27 +36,6 @@ const SIGNS: [(&str, CallFormat); 7] = [
     ("<function=", CallFormat::Functionary),
     ("\"parameters\": ", CallFormat::Llama),
 ];
-
-/// Texts around the parts of calls whose arguments are JSON.
-#[derive(Debug, PartialEq, Eq)]
-pub struct JsonFormat {
-    /// Text before the first call.
-    pub open: &'static str,
-    /// Text before a name.
-    pub before_name: &'static str,
-    /// Text between name and arguments.
-    pub after_name: &'static str,
-    /// Text after arguments.
-    pub close: &'static str,
-    /// Text between the end of a call and the next name; `None` if an output has at most one.
-    pub between: Option<&'static str>,
-    /// Text after the last call.
-    pub end: &'static str,
-    /// True if calls come at the beginning of an output only.
-    pub first: bool,
-    /// True if text may follow calls, and further calls the text.
-    pub mixed: bool,
-}
 
 const HERMES: JsonFormat = JsonFormat {
     open: "<tool_call>",

@@ -1,8 +1,28 @@
 //! Streaming parser of tool calls whose arguments are JSON.
 
-use super::format::JsonFormat;
 use super::held_text::HeldText;
 use crate::chat::output::OutputDelta;
+
+/// Texts around the parts of calls whose arguments are JSON.
+#[derive(Debug, PartialEq, Eq)]
+pub struct JsonFormat {
+    /// Text before the first call.
+    pub open: &'static str,
+    /// Text before a name.
+    pub before_name: &'static str,
+    /// Text between name and arguments.
+    pub after_name: &'static str,
+    /// Text after arguments.
+    pub close: &'static str,
+    /// Text between the end of a call and the next name; `None` if an output has at most one.
+    pub between: Option<&'static str>,
+    /// Text after the last call.
+    pub end: &'static str,
+    /// True if calls come at the beginning of an output only.
+    pub first: bool,
+    /// True if text may follow calls, and further calls the text.
+    pub mixed: bool,
+}
 
 /// Splits text with calls while it is generated.
 #[derive(Clone, Debug)]

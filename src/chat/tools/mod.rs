@@ -24,7 +24,8 @@ mod xml;
 
 pub use call_parser::CallParser;
 pub use fields::{ChatToolFields, FunctionDefinition, FunctionName, ToolChoiceMode};
-pub use format::{CallFormat, JsonFormat};
+pub use format::CallFormat;
+pub use json_calls::JsonFormat;
 pub use parameters::{Parameter, Parameters, alternatives, pointer};
 pub use prompt::for_template;
 pub use values::{MOST_STEPS, Values};

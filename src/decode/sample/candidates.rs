@@ -1,10 +1,9 @@
 //! The tokens that pass the filters, and the draw. Only the few tokens that filters keep are sorted, never
 //! a whole vocabulary of 128,000.
 
-use super::filters::{keep_near, keep_typical, remove_top_choices};
+use super::filters::{best_first, keep_near, keep_typical, remove_top_choices, total};
 use super::{Certainty, Prediction, SamplingParams};
 use crate::kernel::Kernels;
-use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 /// Kernels for `exp` of logits. All instruction sets give the same bits, so the widest one of the machine
@@ -134,16 +133,6 @@ fn pick(list: &[(u32, f32)], random: f64) -> (u32, f32) {
         }
     }
     chosen
-}
-
-/// Returns the sum of the weights.
-pub(super) fn total(list: &[(u32, f32)]) -> f64 {
-    list.iter().map(|entry| f64::from(entry.1)).sum()
-}
-
-/// Orders by falling weight, then by id. Zeros of either sign are equal; no entry is NaN.
-pub(super) fn best_first(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
-    b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal).then(a.0.cmp(&b.0))
 }
 
 /// Returns the lowest id with the highest logit; 0 if no logit is above −∞.

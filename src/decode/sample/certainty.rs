@@ -1,6 +1,7 @@
 //! Measures of certainty: confidence of a distribution in the token that was drawn from it.
 
-use super::candidates::{highest, log_sum_exp, total};
+use super::candidates::{highest, log_sum_exp};
+use super::filters::total;
 use crate::kernel::exp;
 
 /// A measure of certainty; a larger value is more certain.

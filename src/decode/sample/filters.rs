@@ -1,6 +1,6 @@
 //! Filters of a distribution: top-nσ, locally typical sampling and XTC.
 
-use super::candidates::{best_first, total};
+use std::cmp::Ordering;
 
 /// Keeps tokens whose logit is at most `n` standard deviations of all logits below `max`, the highest.
 pub(super) fn keep_near(list: &mut Vec<(u32, f32)>, logits: &[f32], max: f32, n: f32) {
@@ -44,4 +44,14 @@ pub(super) fn remove_top_choices(list: &mut Vec<(u32, f32)>, threshold: f64) {
     if let Some(&last) = tops.max_by(|a, b| best_first(a, b)) {
         list.retain(|entry| f64::from(entry.1) < least || entry.0 == last.0);
     }
+}
+
+/// Returns the sum of the weights.
+pub(super) fn total(list: &[(u32, f32)]) -> f64 {
+    list.iter().map(|entry| f64::from(entry.1)).sum()
+}
+
+/// Orders by falling weight, then by id. Zeros of either sign are equal; no entry is NaN.
+pub(super) fn best_first(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
+    b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal).then(a.0.cmp(&b.0))
 }

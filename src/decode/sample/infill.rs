@@ -1,6 +1,6 @@
 //! Infill sampling: for a text between others, which is short and often ends at once.
 
-use super::candidates::{best_first, total};
+use super::filters::{best_first, total};
 use std::fmt::Debug;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Mirostat (arXiv 2007.14966): keeps the surprise of the output near a target.
 
-use super::candidates::{best_first, total};
+use super::filters::{best_first, total};
 
 /// Number of most likely tokens from which version 1 estimates the exponent of Zipf's law.
 const ESTIMATED: usize = 100;

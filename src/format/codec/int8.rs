@@ -2,11 +2,10 @@
 //! multiply. Decoding is lossless.
 
 use super::rounded::five_bits;
-use super::{RowOrder, size_in_blocks};
+use super::{RowOrder, half_at, size_in_blocks};
 use crate::matrix::{Int8Matrix, Matrix, SplitMatrix};
 use crate::ternary::LayoutError;
 use crate::ternary::expect_bytes;
-use half::f16;
 
 /// Description of an integer block format.
 #[derive(Clone, Copy, Debug)]
@@ -185,10 +184,6 @@ fn looked_up(table: &[i8; 16], bytes: &[u8], values: &mut [i8]) {
     for ((low, high), byte) in low.iter_mut().zip(high).zip(bytes) {
         (*low, *high) = (table[usize::from(byte & 15)], table[usize::from(byte >> 4)]);
     }
-}
-
-pub(super) fn half_at(bytes: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }
 
 impl IntBlockFormat {

@@ -69,3 +69,8 @@ impl RowOrder {
         }
     }
 }
+
+/// Returns the f16 number at a byte.
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    half::f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+}

@@ -3,8 +3,7 @@
 //! Their weights are scale · value + offset. Kernels have no offsets, so each weight is rounded to f16,
 //! by at most 1 part in 2048: far less than the formats' own steps.
 
-use super::int8::half_at;
-use super::{RowOrder, size_in_blocks};
+use super::{RowOrder, half_at, size_in_blocks};
 use crate::matrix::{FloatMatrix, FloatType};
 use crate::ternary::{LayoutError, expect_bytes};
 use bytes::Bytes;

@@ -3,9 +3,9 @@
 //! are replaced, and `break` and `continue` close the blocks that they leave.
 
 use super::budget::refused;
-use super::source::{TemplateSource, syntax};
 use super::unwind::{Block, Exits};
 use minijinja::machinery::{CodeGenerator, Instruction, Instructions, parse};
+use minijinja::syntax::SyntaxConfig;
 use minijinja::{Error, value::Value};
 
 pub(super) const NAME: &str = "chat_template";
@@ -35,14 +35,20 @@ pub(super) mod inserted {
     pub const LINE: &str = "line ";
 }
 
+/// Jinja's syntax with the options of `transformers`.
+pub(super) fn syntax() -> SyntaxConfig {
+    SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+        .expect("Jinja's own delimiters")
+}
+
 /// Compiles a template to instructions that charge the budget for their work. With `mark_lines`, they
 /// also report each line that they reach to the filter [`inserted::LINE`].
-pub(crate) fn compile(
-    source: &TemplateSource,
-    mark_lines: bool,
-) -> Result<Instructions<'_>, Error> {
-    let tree = parse(source.text(), NAME, syntax())?;
-    let mut generator = CodeGenerator::new(NAME, source.text());
+pub(crate) fn compile(source: &str, mark_lines: bool) -> Result<Instructions<'_>, Error> {
+    let tree = parse(source, NAME, syntax())?;
+    let mut generator = CodeGenerator::new(NAME, source);
     generator.compile_stmt(&tree);
     let (instructions, blocks) = generator.finish();
     match blocks.keys().next() {

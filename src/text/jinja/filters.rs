@@ -2,9 +2,9 @@
 
 use super::args::{Args, integer};
 use super::budget::{Budget, EACH, count, refused, size};
-use super::library::written;
+use super::cost::written;
+use super::format::printf;
 use super::methods;
-use super::operators::printf;
 use crate::text::python;
 use minijinja::Error;
 use minijinja::value::{Kwargs, Value, ValueKind};

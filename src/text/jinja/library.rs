@@ -1,7 +1,8 @@
 //! The filters, tests, methods and functions of chat templates. Each charges the budget for its work.
 
-use super::budget::{Budget, count, refused};
+use super::budget::{Budget, count};
 use super::compile::{ONE, inserted};
+use super::cost::{Cost, charge_all, written};
 use super::filters::{FILTERS, Filter, TESTS, dict, divisible, with_names};
 use super::operators::{self, contains};
 use crate::text::python;
@@ -23,46 +24,6 @@ pub(crate) struct Reporter(Arc<AtomicUsize>);
 impl Reporter {
     pub(crate) fn line(&self) -> usize {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Cost of a call.
-#[derive(Clone, Copy)]
-pub(super) enum Cost {
-    /// Constant cost.
-    Free,
-    /// The first argument's text, or one of its items.
-    First,
-    /// The items of the first argument.
-    Items,
-    /// Everything in all arguments, multiplied by this number.
-    Deep(usize),
-    /// The function charges for the arguments.
-    Custom(fn(&Budget, &[Value]) -> Result<(), Error>),
-}
-
-impl Cost {
-    pub(super) fn charge(self, budget: &Budget, args: &[Value]) -> Result<(), Error> {
-        match self {
-            Self::Free => Ok(()),
-            Self::First | Self::Items => {
-                let Some((first, rest)) = args.split_first() else { return Ok(()) };
-                // Keys of maps may be among them, and hashing reads a whole key.
-                charge_all(budget, rest)?;
-                if matches!(self, Self::First) {
-                    budget.charge_text(first)
-                } else {
-                    // A text becomes a list of its characters.
-                    budget.charge_shallow(first)?;
-                    budget.charge(if first.as_str().is_some() { 32 * count(first) } else { 0 })
-                }
-            }
-            Self::Deep(times) => {
-                let paid = charge_all(budget, args)?;
-                budget.charge(paid.saturating_mul(times - 1))
-            }
-            Self::Custom(price) => price(budget, args),
-        }
     }
 }
 
@@ -99,18 +60,6 @@ pub(crate) fn environment(budget: &Budget, fuel: u64, reporter: &Reporter) -> En
     let own = budget.clone();
     env.add_function("dict", move |args: Rest<ValueOrKwargs>| dict(&own, &args.into_values()));
     env
-}
-
-/// Python's `str(value)`, charged to the budget.
-pub(super) fn written(budget: &Budget, value: &Value) -> Result<String, Error> {
-    let paid = budget.charge_deep(value)?;
-    let text = python::to_str(value)?;
-    budget.charge(text.len().saturating_sub(paid))?;
-    Ok(text)
-}
-
-fn charge_all(budget: &Budget, args: &[Value]) -> Result<usize, Error> {
-    args.iter().map(|arg| budget.charge_deep(arg)).sum()
 }
 
 fn guarded(
@@ -252,29 +201,4 @@ fn add_tests(env: &mut Environment<'static>, budget: &Budget) {
 fn sum(budget: &Budget, args: &[Value]) -> Result<(), Error> {
     let paid = charge_all(budget, args)?;
     budget.charge(paid.saturating_mul(args.first().map_or(0, count)))
-}
-
-/// Charges for `format`, and refuses large widths such as `%9999d` and `{:9999}`.
-pub(super) fn charge_format(budget: &Budget, text: &str, args: &[Value]) -> Result<(), Error> {
-    let paid = charge_all(budget, args)?.saturating_add(text.len());
-    let mut fields: usize = 1;
-    for (at, start) in text.match_indices(['%', '{']) {
-        fields += 1;
-        let rest = &text[at + 1..];
-        let field = match start {
-            "%" => rest.trim_start_matches(|c: char| "#0-+ .*123456789".contains(c)),
-            _ => rest.trim_start_matches(|c: char| !"{}".contains(c)),
-        };
-        let (field, next) = rest.split_at(rest.len() - field.len());
-        let wide = field.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 3);
-        // The width is an argument: `%*d`, `{:{}}`.
-        let starred = start == "%" && field.contains('*');
-        let nested = start == "{" && !field.is_empty() && next.starts_with('{');
-        if wide || starred || nested {
-            return Err(refused(
-                "a format has a width of more than 999, or takes it from an argument",
-            ));
-        }
-    }
-    budget.charge(paid.saturating_add(1000).saturating_mul(fields))
 }

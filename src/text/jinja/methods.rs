@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use super::budget::{Budget, EACH, count, refused, text};
-use super::operators::str_format;
+use super::format::str_format;
 use crate::text::python::{self, is_space};
 use minijinja::value::{Object, ObjectRepr, Tuple, Value, ValueKind};
 use minijinja::{Error, State};

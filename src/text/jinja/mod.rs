@@ -12,7 +12,9 @@
 mod args;
 mod budget;
 mod compile;
+mod cost;
 mod filters;
+mod format;
 mod library;
 mod methods;
 mod operators;

@@ -4,10 +4,10 @@
 use super::args::{clamped, integer};
 use super::budget::{Budget, EACH, count, refused, restack, size};
 use super::compile::inserted;
-use super::library::{Cost, written};
+use super::cost::{Cost, written};
+use super::format::printf;
 use super::methods::{self, Method};
 use crate::text::python;
-use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Rest, Tuple, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, State};
 
@@ -252,31 +252,6 @@ fn remainder(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
         if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
     };
     number(a, b, integers, floats).ok_or_else(|| unsupported("%", a, b))
-}
-
-/// Python's `text % args`.
-pub(super) fn printf(budget: &Budget, text: &str, args: &[Value]) -> Result<String, Error> {
-    let args = printable(budget, text, args)?;
-    format(FormatStyle::Printf, text, &args)
-}
-
-/// Python's `text.format(*args)`.
-pub(super) fn str_format(budget: &Budget, text: &str, args: &[Value]) -> Result<String, Error> {
-    let args = printable(budget, text, args)?;
-    format(FormatStyle::StrFormat, text, &args)
-}
-
-/// Checks and charges a format, and turns its arguments to what Python prints.
-fn printable(budget: &Budget, text: &str, args: &[Value]) -> Result<Vec<Value>, Error> {
-    super::library::charge_format(budget, text, args)?;
-    args.iter()
-        .map(|arg| match arg.kind() {
-            ValueKind::Number | ValueKind::String | ValueKind::Map => Ok(arg.clone()),
-            // `%d` takes it as a number.
-            ValueKind::Bool if text.contains("%d") => Ok(Value::from(i64::from(arg.is_true()))),
-            _ => written(budget, arg).map(Value::from),
-        })
-        .collect()
 }
 
 /// `value.name`

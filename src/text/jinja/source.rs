@@ -1,9 +1,8 @@
 //! The source of a template, checked before minijinja sees it.
 
-use super::compile::{NAME, ONE, compile};
+use super::compile::{NAME, ONE, compile, syntax};
 use crate::text::TextError;
 use minijinja::machinery::{Token, Tokenizer};
-use minijinja::syntax::SyntaxConfig;
 use std::any::Any;
 use std::borrow::Cow;
 use std::panic::catch_unwind;
@@ -60,7 +59,7 @@ impl TemplateSource {
         // No panic is known; the compiler is not written for hostile templates.
         catch_unwind(|| {
             let ready = Self(checked(&source)?);
-            compile(&ready, false).map_err(|e| TextError::TemplateSyntax(e.to_string()))?;
+            compile(ready.text(), false).map_err(|e| TextError::TemplateSyntax(e.to_string()))?;
             Ok(ready)
         })
         .unwrap_or_else(|panic| {
@@ -68,7 +67,8 @@ impl TemplateSource {
         })
     }
 
-    pub(super) fn text(&self) -> &str {
+    /// The text of the template, as it is compiled.
+    pub(crate) fn text(&self) -> &str {
         &self.0
     }
 
@@ -159,15 +159,6 @@ fn checked(source: &str) -> Result<String, TextError> {
         }
     }
     Ok(out + &source[done..])
-}
-
-/// Jinja's syntax with the options of `transformers`.
-pub(super) fn syntax() -> SyntaxConfig {
-    SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build()
-        .expect("Jinja's own delimiters")
 }
 
 /// Replaces `{% generation %}`, which marks an assistant's text for training, by a block that always

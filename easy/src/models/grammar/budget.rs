@@ -1,8 +1,7 @@
 //! Budgets by count: they hold on every system and in every process, also where nothing limits memory
 //! and time.
 
-use super::schema::ANNOTATIONS;
-use super::walk::{Inside, inside};
+use super::walk::{ANNOTATIONS, Inside, inside};
 use serde_json::{Map, Value};
 use std::io::{self, Write};
 

@@ -6,6 +6,7 @@
 //! still take seconds and hundreds of megabytes where they do not reach: a service for strangers
 //! compiles in a process of its own first, as `wf-run serve` does, which has limits on time and memory.
 
+mod arguments;
 mod budget;
 mod calls;
 mod closed;

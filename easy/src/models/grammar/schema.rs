@@ -6,23 +6,10 @@
 
 use super::budget::Budget;
 use super::negate::{negate, without};
-use super::walk::{Inside, Place, Places, each, inside};
+use super::walk::{ANNOTATIONS, Inside, Place, Places, each, inside};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Keywords that describe and constrain nothing.
-pub const ANNOTATIONS: [&str; 10] = [
-    "title",
-    "description",
-    "default",
-    "examples",
-    "example",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "$comment",
-    "contentSchema",
-];
 /// Keywords that no grammar holds.
 const UNSUPPORTED: [&str; 17] = [
     "not",

@@ -2,6 +2,20 @@
 
 use serde_json::{Map, Value};
 
+/// Keywords that describe and constrain nothing.
+pub const ANNOTATIONS: [&str; 10] = [
+    "title",
+    "description",
+    "default",
+    "examples",
+    "example",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$comment",
+    "contentSchema",
+];
+
 /// Keywords whose value is a schema, an array of schemas, or an object of schemas.
 const SCHEMAS: [&str; 12] = [
     "additionalProperties",

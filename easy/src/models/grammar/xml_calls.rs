@@ -1,7 +1,7 @@
 //! Grammar of calls in XML.
 
 use super::TEXT;
-use super::calls::{argument_schema, grammar_schema, regex, text};
+use super::arguments::{argument_schema, grammar_schema, regex, text};
 use super::definitions::Definitions;
 use serde_json::{Value, json};
 use std::fmt::Write;

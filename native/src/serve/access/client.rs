@@ -1,12 +1,10 @@
 //! The client of a request: whom limits are counted for.
 
 use crate::config::TrustedProxy;
-use crate::serve::engine::text_limits::TextLimits;
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::from_utf8;
-use tokio::time::Instant;
 
 /// The owner of a request for limits: an API key, or an address where there are no keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,17 +13,6 @@ pub enum Client {
     Key(u64),
     /// Address of the client; of IPv6, its network of 64 bits.
     Address(IpAddr),
-}
-
-/// The client of a request, and the limits of its response. Its time counts from its arrival.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival {
-    /// The client.
-    pub client: Client,
-    /// End of the request's time.
-    pub deadline: Instant,
-    /// Limits of the texts.
-    pub limits: TextLimits,
 }
 
 /// Address of the other end of a connection: a client or a proxy.

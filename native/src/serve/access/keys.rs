@@ -1,20 +1,16 @@
-//! Authentication with API keys.
+//! API keys and their owners.
 
-use super::client::Client;
-use crate::serve::error::ApiError;
-use crate::serve::operation::request_log::RequestRecord;
-use crate::serve::state::ServerState;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, header};
 use ring::digest::{SHA256, digest};
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 /// Accepted API keys. Without any, the server is open to everybody.
 #[derive(Clone, Default)]
 pub struct ApiKeys(Arc<[NumberedKey]>);
+
+/// Accepted API keys, and the largest number that one had so far.
+pub type SharedKeys = Arc<RwLock<(ApiKeys, u64)>>;
 
 /// A key and its number, which stands for its owner as long as the program runs, and its name for logs.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,14 +96,14 @@ impl ApiKeys {
     }
 
     /// Returns the name of the key with this number for logs: its comment in the key file, or the number.
-    fn name(&self, number: u64) -> String {
+    pub fn name(&self, number: u64) -> String {
         let named = self.0.iter().find(|key| key.number == number);
         named.and_then(|key| key.name.clone()).unwrap_or_else(|| number.to_string())
     }
 
     /// Returns the number of a key, if it is accepted. The time this takes reveals only the lengths of
     /// the keys.
-    fn number(&self, given: &[u8]) -> Option<u64> {
+    pub fn number(&self, given: &[u8]) -> Option<u64> {
         let mut found = 0u64;
         for NumberedKey { number, key, .. } in self.0.iter() {
             found.conditional_assign(number, key.as_bytes().ct_eq(given));
@@ -125,7 +121,7 @@ fn split_comment(line: &str) -> (&str, &str) {
 }
 
 /// Returns the key of a request, from `Authorization: Bearer …` or `x-api-key`.
-fn request_key(headers: &HeaderMap) -> Option<&[u8]> {
+pub fn request_key(headers: &HeaderMap) -> Option<&[u8]> {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
         let (scheme, key) = value.as_bytes().split_at_checked(7)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then_some(key)
@@ -143,36 +139,6 @@ impl Tenant {
     pub fn unsalted(&self) -> String {
         format!("{} ", self.0)
     }
-}
-
-/// Middleware: refuses requests without an accepted key, and adds the [`Tenant`] and the [`Client`] to
-/// the others.
-pub async fn require_key(
-    State(server): State<Arc<ServerState>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let keys = server.keys();
-    let number = request_key(request.headers()).and_then(|key| keys.number(key));
-    let accepted = match number {
-        _ if keys.is_empty() => Some((Tenant::default(), Client::of(&request, &server.proxies))),
-        Some(number) => {
-            RequestRecord::set_key(&keys.name(number));
-            Some((Tenant(number.to_string()), Client::Key(number)))
-        }
-        None => None,
-    };
-    if let Some((tenant, client)) = accepted {
-        request.extensions_mut().insert(tenant);
-        request.extensions_mut().insert(client);
-        return next.run(request).await;
-    }
-    ApiError::new(
-        StatusCode::UNAUTHORIZED,
-        "invalid_api_key",
-        "a valid API key is required: send `Authorization: Bearer KEY`",
-    )
-    .into_response()
 }
 
 #[cfg(test)]

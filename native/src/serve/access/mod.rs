@@ -1,8 +1,8 @@
 //! Access: who may ask, from where, and how much at a time.
 
 pub mod admission;
-pub mod auth;
 pub mod browser;
 pub mod client;
 pub mod cors;
 pub mod host;
+pub mod keys;

@@ -1,9 +1,8 @@
 //! The HTTP endpoints: OpenAI's and Anthropic's APIs and the server's own.
 //!
-//! Each endpoint has a file or folder. It parses a body into the structs of `body`, starts a
-//! `Generation` and formats the outputs. Imports point one way: `schema` at the
-//! bottom, then `body`, `generation` and `conversation`, then `stream`, then the
-//! endpoints, then this router.
+//! Each API has a folder with its bodies, handlers and formatters. `body` has the fields that several
+//! APIs share, `prompt` leads from a body to the prompt of a request, `answer` from the engine's outputs to
+//! whole and streamed answers, and `description` makes the OpenAPI document of the bodies' structs.
 
 mod answer;
 mod anthropic;
@@ -14,10 +13,10 @@ mod llama_server;
 mod ollama;
 mod openai;
 mod prompt;
+mod require_key;
 mod status;
 mod vllm;
 
-use super::access::auth;
 use super::operation::log;
 use super::state::ServerState;
 use super::{ignored, page};
@@ -66,7 +65,7 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .merge(llama_server::aliases())
         .fallback(status::not_found)
         .method_not_allowed_fallback(status::wrong_method)
-        .layer(from_fn_with_state(server.clone(), auth::require_key));
+        .layer(from_fn_with_state(server.clone(), require_key::require_key));
     let open = Router::new()
         .route("/health", get(status::health))
         .route("/version", get(status::version))

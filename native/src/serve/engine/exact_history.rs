@@ -5,7 +5,7 @@
 //! Parts of an answer that clients change (they drop thinking, or spell arguments anew) are remembered by the
 //! messages up to the answer.
 
-use crate::serve::access::auth::Tenant;
+use crate::serve::access::keys::Tenant;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 //! The loaded model, as request handlers see it.
 
-use super::disk_cache::PromptFiles;
+use super::disk_cache::{DiskCache, PromptFiles};
 use super::exact_history::ExactHistory;
 use super::grammars::GrammarCompiler;
 use super::slots::Slots;
@@ -163,6 +163,11 @@ impl ServedModel {
     pub fn label(&self) -> ModelLabel {
         let (name, tokenizer) = (self.name.clone(), self.tokenizer.clone());
         ModelLabel { name, tokenizer, context: self.context }
+    }
+
+    /// Returns the files of this model in the prompt cache on disk.
+    pub fn prompt_files(&self, cache: &Arc<DiskCache>) -> PromptFiles {
+        PromptFiles::new(cache, &self.cache_identity().to_string(), &self.spec, &self.kv)
     }
 
     /// Returns what decides the bytes of the prompt cache.

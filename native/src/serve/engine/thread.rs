@@ -5,10 +5,12 @@ use super::event::{self, EventReceiver, EventSender, RequestEvent, RequestTimes}
 use super::event_batcher::EventBatcher;
 use super::fair::{self, ScheduledRequest, Turn};
 use super::prompt_pacer::PromptPacer;
+use super::queue_error::QueueError;
 use super::text_limits::{LimitedText, TextLimits};
 use super::turns::EngineTurns;
 use crate::cli::malloc;
-use crate::serve::access::client::{Arrival, Client};
+use crate::serve::access::client::Client;
+use crate::serve::engine::arrival::Arrival;
 use crate::serve::operation::metrics::EngineMetrics;
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use wrinklefree::engine::{
-    Engine, EngineStats, Event, EventKind, FinishReason, Request, SeqId, Step, SubmitError,
+    Engine, EngineStats, Event, EventKind, FinishReason, Request, SeqId, Step,
 };
 
 /// One client gets at most the queue without this part of it.
@@ -31,24 +33,6 @@ const IDLE_WAIT: Duration = Duration::from_secs(1);
 const MOST_COMMANDS: usize = 64;
 /// Time between returns of free memory to the system while requests run. A return takes milliseconds.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Reason why requests were not accepted.
-#[derive(Debug)]
-pub enum QueueError {
-    /// The engine can never run the request.
-    Rejected(SubmitError),
-    /// The queue is full.
-    Full,
-    /// More requests at once than may ever run and wait.
-    TooMany {
-        /// Number of requests submitted together.
-        requested: usize,
-        /// Maximum number of running and waiting requests.
-        limit: usize,
-    },
-    /// The engine's thread has ended.
-    Stopped,
-}
 
 /// A command to the engine's thread.
 enum EngineCommand {

@@ -5,6 +5,5 @@ pub mod log_writer;
 pub mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
-pub mod reload;
 pub mod request_log;
 pub mod warmup;

@@ -2,13 +2,13 @@
 
 use super::load_queue::{LoadQueue, PendingLoad};
 use super::startup::EngineBuilder;
-use super::{EntryState, LoadCommand, ModelSource, Waiter};
+use super::{EntryState, LoadCommand, ModelRegistry, ModelSource, Waiter};
 use crate::machine;
 use crate::models::fit::NotEnoughMemory;
 use crate::models::{Loaded, Progress};
 use crate::serve::engine::served_model::ServedModel;
+use crate::serve::engine::shared::EngineShared;
 use crate::serve::error::ApiError;
-use crate::serve::state::ServerState;
 use anyhow::anyhow;
 use axum::http::StatusCode;
 use std::path::Path;
@@ -35,8 +35,10 @@ pub type LoadModel =
 /// An engine that is unloaded ends when its requests have ended. The loader does not wait for it, but
 /// counts its memory until then.
 pub struct Loader {
-    /// The server, whose registry it changes.
-    pub server: Arc<ServerState>,
+    /// The registry, which it changes.
+    pub models: Arc<ModelRegistry>,
+    /// What the engines share.
+    pub shared: EngineShared,
     /// Settings of engines.
     pub builder: EngineBuilder,
     /// Reads a model.
@@ -97,17 +99,19 @@ impl Resident {
 impl Loader {
     /// Makes a loader without models.
     pub fn new(
-        server: Arc<ServerState>,
+        models: &Arc<ModelRegistry>,
+        shared: EngineShared,
         builder: EngineBuilder,
         load: LoadModel,
         tasks: Handle,
         failed: oneshot::Sender<anyhow::Error>,
         memory_limit: Option<u64>,
     ) -> Self {
-        let (commands, queue) = (server.models.commands.clone(), LoadQueue::default());
+        let (commands, queue) = (models.commands.clone(), LoadQueue::default());
         let (failed, resident, leaving) = (Some(failed), Vec::new(), Vec::new());
         Self {
-            server,
+            models: Arc::clone(models),
+            shared,
             builder,
             load,
             tasks,
@@ -161,7 +165,7 @@ impl Loader {
 
     /// Returns the next model to load, if one can be: not one whose engine still ends.
     fn next_load(&mut self) -> Option<PendingLoad> {
-        let models = &self.server.models;
+        let models = &self.models;
         let clients = |name: &str| {
             let waiting = models.update(name, |entry| {
                 entry.waiting.retain(|waiter| !waiter.answer.is_closed());
@@ -176,7 +180,7 @@ impl Loader {
     /// Loads a model and hands it to the requests that wait for it.
     fn load(&mut self, pending: PendingLoad) {
         let (name, always, client) = (pending.name.clone(), pending.always, pending.client);
-        let models = self.server.models.clone();
+        let models = self.models.clone();
         let wanted = models.update(&name, |entry| {
             let wanted = always || !entry.waiting.is_empty();
             match &entry.state {
@@ -253,7 +257,7 @@ impl Loader {
         let mut progress = LoadProgress { file: String::new(), downloaded, bytes: 0, of: 0 };
         let loaded = (self.load)(source, &runtime, &mut progress)?;
         let builder = self.builder.of_source(source, left);
-        let (served, thread, bytes) = builder.start(loaded, runtime, &self.server, &self.tasks)?;
+        let (served, thread, bytes) = builder.start(loaded, runtime, &self.shared, &self.tasks)?;
         Ok((Arc::new(served), thread, bytes))
     }
 
@@ -286,7 +290,7 @@ impl Loader {
     /// Begins to unload the model that was not used for the longest time, one without requests if there
     /// is one. Returns false if none is in memory.
     fn unload_oldest(&mut self) -> bool {
-        let used = |name: &str| self.server.models.update(name, |entry| entry.used);
+        let used = |name: &str| self.models.update(name, |entry| entry.used);
         let oldest = self.resident.iter().min_by_key(|r| (r.is_busy(), used(&r.name)));
         let Some(name) = oldest.map(|resident| resident.name.clone()) else { return false };
         self.unload(&name, None);
@@ -297,7 +301,7 @@ impl Loader {
     fn unload(&mut self, name: &str, done: Option<oneshot::Sender<()>>) {
         if let Some(at) = self.resident.iter().position(|resident| resident.name == name) {
             let Resident { served, thread, bytes, .. } = self.resident.remove(at);
-            self.server.models.update(name, |entry| entry.state = EntryState::Unloading);
+            self.models.update(name, |entry| entry.state = EntryState::Unloading);
             // The engine's thread ends when no handle to it is left.
             drop(served);
             self.leaving.push(Leaving { name: name.into(), bytes, done: Vec::new() });
@@ -320,7 +324,7 @@ impl Loader {
     fn ended(&mut self, name: &str) {
         let Some(at) = self.leaving.iter().position(|leaving| leaving.name == name) else { return };
         let Leaving { done, .. } = self.leaving.remove(at);
-        self.server.models.update(name, |entry| entry.state = EntryState::Unloaded);
+        self.models.update(name, |entry| entry.state = EntryState::Unloaded);
         // The only model of a server has no name here.
         tracing::info!(model = (!name.is_empty()).then_some(name), "unloaded");
         done.into_iter().for_each(|done| _ = done.send(()));
@@ -329,7 +333,7 @@ impl Loader {
 
     /// Unloads models that had no request for their time.
     fn expire(&mut self) {
-        let models = &self.server.models;
+        let models = &self.models;
         let expired = self.resident.iter().find(|resident| {
             let unused = models.update(&resident.name, |entry| {
                 if resident.is_busy() {

@@ -8,15 +8,15 @@ use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
 use crate::models::fit::{KvFit, KvSize, MemoryNeed, NotEnoughMemory};
 use crate::models::{Loaded, rope_scaling, row_cost};
-use crate::serve::engine::disk_cache::PromptFiles;
 use crate::serve::engine::grammars::{GrammarCompiler, Tokens};
 use crate::serve::engine::prompt_pacer::PromptPacer;
 use crate::serve::engine::served_model::{ModelSize, ServedModel};
+use crate::serve::engine::shared::EngineShared;
 use crate::serve::engine::slots::Slots;
 use crate::serve::engine::thread::EngineHandle;
 use crate::serve::operation::metrics::EngineMetrics;
 use crate::serve::operation::warmup::Warmup;
-use crate::serve::state::{ServerState, now};
+use crate::serve::time::unix_now;
 use anyhow::{Context, anyhow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -165,7 +165,7 @@ impl EngineBuilder {
         self,
         loaded: Loaded,
         runtime: Runtime,
-        server: &ServerState,
+        shared: &EngineShared,
         tasks: &Handle,
     ) -> anyhow::Result<(ServedModel, JoinHandle<()>, u64)> {
         let Self { name, threads, limits, settings, sampling, dry, reasoning, warmup, memory } =
@@ -198,17 +198,17 @@ impl EngineBuilder {
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = limits.config(context, pages, (row_cost, kv));
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
-        warmup.run(&mut engine, &tokenizer, &mode, || server.draining.load(Ordering::Relaxed))?;
+        warmup.run(&mut engine, &tokenizer, &mode, || shared.draining.load(Ordering::Relaxed))?;
         let context = engine.context();
         let limit = sequences.saturating_add(waiting);
         let pacer = PromptPacer::new(limits.token_time, limits.rows);
-        let parts = (EngineMetrics::new(&server.metrics), server.turns.engine(), pacer);
+        let parts = (EngineMetrics::new(&shared.metrics), shared.turns.engine(), pacer);
         let (engine, thread) = EngineHandle::start(engine, sequences, limit, parts, tasks)
             .context("cannot start the engine's thread")?;
         let tokens = grammar_tokens(&tokenizer, spec.vocab_size, &defaults);
         let mut served = ServedModel {
             name,
-            created: now(),
+            created: unix_now(),
             engine,
             tokenizer,
             template,
@@ -237,7 +237,7 @@ impl EngineBuilder {
             spec,
             files: None,
         };
-        served.files = server.disk_cache.as_ref().map(|cache| PromptFiles::new(cache, &served));
+        served.files = shared.disk_cache.as_ref().map(|cache| served.prompt_files(cache));
         log_ready(&served, pages, sequences, radix_cache, time);
         Ok((served, thread, bytes))
     }

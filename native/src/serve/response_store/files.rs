@@ -1,9 +1,8 @@
 //! Stored responses in a folder (`--cache-dir`), so that clients can go on from them after a restart.
 
-use super::StoredResponse;
-use crate::serve::access::auth::Tenant;
+use super::stored::StoredResponse;
+use crate::serve::access::keys::{SharedKeys, Tenant};
 use crate::serve::engine::chunk_file::{ChunkReader, ChunkWriter, Magic, invalid};
-use crate::serve::engine::disk_cache::SharedKeys;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -168,7 +167,7 @@ fn read(path: &Path) -> io::Result<(Owner, StoredResponse)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::access::auth::{ApiKeys, NamedKey};
+    use crate::serve::access::keys::{ApiKeys, NamedKey};
     use std::sync::RwLock;
 
     fn keys(names: &[&str]) -> SharedKeys {

@@ -1,18 +1,18 @@
 //! Responses of the Responses API that later requests can go on from or read.
 
 pub mod files;
+pub mod stored;
 
-use super::access::auth::Tenant;
+pub use stored::{StoredResponse, bytes};
+
+use super::access::keys::Tenant;
 use files::{FoundResponses, ResponseFiles};
-use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most bytes of all stored responses, and of those of one tenant.
 const BYTES: usize = 64 << 20;
 const TENANT_BYTES: usize = 16 << 20;
-/// Memory of a response besides its texts.
-const ENTRY: usize = 512;
 
 /// The last responses. The oldest ones go when there are too many.
 #[derive(Clone, Default)]
@@ -35,34 +35,6 @@ struct Entries {
 
 /// A tenant's number and a response's id: nobody reads the responses of others.
 type Key = (String, String);
-
-/// A response with the conversation that it ends, as JSON texts.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StoredResponse {
-    /// The response.
-    pub response: Arc<str>,
-    /// Messages of the conversation, for chat templates, without the instructions: JSON arrays, one after
-    /// the other. Responses that go on from each other share them.
-    pub messages: Vec<Arc<str>>,
-}
-
-impl StoredResponse {
-    /// Returns the bytes that it takes.
-    pub fn bytes(&self) -> usize {
-        self.response.len() + bytes(&self.messages) + ENTRY
-    }
-
-    /// Returns the messages of the conversation.
-    pub fn conversation(&self) -> Vec<Value> {
-        let parse = |text: &Arc<str>| serde_json::from_str::<Vec<Value>>(text).unwrap_or_default();
-        self.messages.iter().flat_map(parse).collect()
-    }
-}
-
-/// Returns the bytes of the messages of a conversation.
-pub fn bytes(messages: &[Arc<str>]) -> usize {
-    messages.iter().map(|text| text.len()).sum()
-}
 
 impl ResponseStore {
     /// Makes a store that also keeps its responses in files, with those that the files held.

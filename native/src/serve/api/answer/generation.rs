@@ -1,10 +1,11 @@
 //! Runs the engine's requests of one API request and collects their outputs.
 
+use super::aside::aside;
 use super::validation::OutputValidator;
 use crate::cli::session;
 use crate::models::grammar;
-use crate::serve::access::client::Arrival;
 use crate::serve::api::prompt::history::AnswerRecorder;
+use crate::serve::engine::arrival::Arrival;
 use crate::serve::engine::disk_cache::PromptFiles;
 use crate::serve::engine::event::{RequestEvent, RequestTimes};
 use crate::serve::engine::served_model::ServedModel;
@@ -203,7 +204,7 @@ impl Generation {
         }
         let slots = all.iter().map(|request| model.slots.enter(None, request)).collect();
         let receivers = model.engine.submit(all, arrival).await;
-        let receivers = receivers.map_err(|error| ApiError::queue(&error, prompt))?;
+        let receivers = receivers.map_err(|error| error.api_error(prompt))?;
         let events = receivers.into_iter().enumerate().map(|(index, events)| -> IndexedEvents {
             events.map(move |event| (index, event)).boxed()
         });
@@ -462,11 +463,6 @@ impl Drop for Generation {
             "answered"
         );
     }
-}
-
-/// Runs work whose size a client chooses. The connections of this thread go on meanwhile.
-pub fn aside<T>(work: impl FnOnce() -> T) -> T {
-    tokio::task::block_in_place(work)
 }
 
 /// Returns `n` copies of a request with consecutive seeds.

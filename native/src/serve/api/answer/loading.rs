@@ -1,7 +1,7 @@
 //! Streams signs of life to requests that wait: for their model, their turn or their grammar.
 
 use super::stream::KEEP_ALIVE;
-use crate::serve::api::anthropic::error_body;
+use crate::serve::api::anthropic::error::body as anthropic_error;
 use crate::serve::api::body::{BodyCheck, JsonBody, WaitingStream};
 use crate::serve::api::llama_server as llama;
 use crate::serve::api::ollama::{self, Shape};
@@ -153,7 +153,7 @@ impl SignFormat {
                 format!("event: error\ndata: {event}\n\n")
             }
             Self::Llama => format!("data: {}\n\n", llama::error_body(error)),
-            Self::Anthropic => format!("event: error\ndata: {}\n\n", error_body(error)),
+            Self::Anthropic => format!("event: error\ndata: {}\n\n", anthropic_error(error)),
             Self::Ollama(_) => format!("{}\n", ollama::error_body(error)),
         }
     }

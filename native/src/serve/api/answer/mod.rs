@@ -1,5 +1,6 @@
 //! From the outputs of the engine to whole and streamed answers.
 
+pub mod aside;
 pub mod generation;
 pub mod loading;
 pub mod logprobs;

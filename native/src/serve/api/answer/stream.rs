@@ -1,6 +1,7 @@
 //! Streams outputs as server-sent events or as lines of JSON.
 
-use super::generation::{Generation, aside};
+use super::aside::aside;
+use super::generation::Generation;
 use super::validation::{attach, attach_to_end};
 use crate::serve::api::body::StreamUsage;
 use crate::serve::error::ApiError;

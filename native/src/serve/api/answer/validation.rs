@@ -1,6 +1,6 @@
 //! Reports whether outputs match a schema that was held for best effort.
 
-use crate::serve::access::client::Arrival;
+use crate::serve::engine::arrival::Arrival;
 use crate::serve::engine::grammars::{AnswerForm, GrammarCompiler, RequestedGrammar};
 use serde_json::{Value, json};
 use std::sync::Arc;

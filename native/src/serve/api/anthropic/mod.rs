@@ -9,7 +9,7 @@ pub use error::{AnthropicErrorBody, body as error_body};
 /// Path below which errors have this API's format.
 pub const PATH: &str = "/v1/messages";
 
-use super::answer::generation::aside;
+use super::answer::aside::aside;
 use super::answer::loading::{self, SignFormat};
 use super::answer::stream;
 use super::answer::validation::attach;

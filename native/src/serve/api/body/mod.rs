@@ -26,8 +26,9 @@ pub use options::{GenerationOptions, Side, StreamUsage, Texts};
 pub use prompts::Prompts;
 
 use crate::serve::access::admission::BodyPermit;
-use crate::serve::access::auth::Tenant;
-use crate::serve::access::client::{Arrival, Client};
+use crate::serve::access::client::Client;
+use crate::serve::access::keys::Tenant;
+use crate::serve::engine::arrival::Arrival;
 use crate::serve::engine::served_model::ServedModel;
 use crate::serve::engine::text_limits::TextLimits;
 use crate::serve::error::ApiError;

@@ -1,7 +1,7 @@
 //! Fields that all generating endpoints share: sampling, decoding and streaming.
 
 use super::samplers::SamplerOrder;
-use crate::serve::access::auth::Tenant;
+use crate::serve::access::keys::Tenant;
 use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
 use serde::Deserialize;

@@ -5,7 +5,7 @@ use super::body::{
     ExtraFile, InfillFields, LlamaFields, LlamaOutput, LlamaPromptFields, known_fields,
 };
 use super::formatter::LlamaFormatter;
-use crate::serve::api::answer::generation::aside;
+use crate::serve::api::answer::aside::aside;
 use crate::serve::api::answer::loading::{self, SignFormat};
 use crate::serve::api::answer::stream;
 use crate::serve::api::body::{Body, JsonBody, KnownFields, OutputFormatFields, parse};

@@ -1,7 +1,7 @@
 //! `GET /slots` and `POST /slots/{id}`: saves and restores the prompt cache of a slot in a file.
 
 use super::body::SlotFields;
-use crate::serve::access::auth::Tenant;
+use crate::serve::access::keys::Tenant;
 use crate::serve::api::body::{JsonBody, parse};
 use crate::serve::api::status::ModelQuery;
 use crate::serve::engine::chunk_file::{ChunkReader, ChunkWriter, MAX_CHUNK, Magic};

@@ -6,7 +6,8 @@ use crate::serve::api::answer::logprobs;
 use crate::serve::api::answer::stream::{Framing, StreamFormatter};
 use crate::serve::engine::served_model::ModelLabel;
 use crate::serve::error::ApiError;
-use crate::serve::{ids, rfc3339};
+use crate::serve::ids;
+use crate::serve::time::rfc3339_now;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use wrinklefree::chat::{OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
@@ -53,7 +54,7 @@ pub fn empty_part(model: &str, shape: Shape) -> Value {
 impl Part<'_> {
     fn value(self, model: &str, shape: Shape) -> Value {
         let Self { text, thinking, calls } = self;
-        let mut value = json!({"model": model, "created_at": rfc3339::now()});
+        let mut value = json!({"model": model, "created_at": rfc3339_now()});
         let content = match shape {
             Shape::Chat => {
                 value["message"] = json!({"role": "assistant", "content": text});

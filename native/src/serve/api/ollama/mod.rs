@@ -11,13 +11,14 @@ pub mod store;
 pub use error::{OllamaErrorBody, body as error_body};
 pub use formatter::{Shape, empty_part};
 
-use super::answer::generation::{Generation, aside};
+use super::answer::aside::aside;
+use super::answer::generation::Generation;
 use super::answer::stream;
 use super::answer::validation::attach;
 use super::body::JsonBody;
 use super::prompt::conversation::PreparedConversation;
 use super::prompt::plain_text::PlainText;
-use crate::serve::access::client::Arrival;
+use crate::serve::engine::arrival::Arrival;
 use crate::serve::engine::served_model::{ModelLabel, ServedModel};
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;

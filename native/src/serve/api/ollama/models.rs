@@ -7,8 +7,8 @@ use crate::serve::api::prompt::infill;
 use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
 use crate::serve::registry::ModelStatus;
-use crate::serve::rfc3339;
-use crate::serve::state::{ServerState, now};
+use crate::serve::state::ServerState;
+use crate::serve::time::{rfc3339, unix_now};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -36,7 +36,7 @@ pub async fn ps(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, A
         let left = status.expires_in.unwrap_or(FOREVER);
         let mut cards = cards(status);
         for card in &mut cards {
-            card["expires_at"] = rfc3339::format(Duration::from_secs(now()) + left).into();
+            card["expires_at"] = rfc3339(Duration::from_secs(unix_now()) + left).into();
             card["size_vram"] = 0.into();
             card["context_length"] = served.context.into();
         }
@@ -103,7 +103,7 @@ fn cards(status: &ModelStatus) -> Vec<Value> {
 
 /// Returns the time at which a model was changed, if it is known.
 fn modified(status: &ModelStatus) -> Option<String> {
-    Some(rfc3339::format(Duration::from_secs(status.changed()?)))
+    Some(rfc3339(Duration::from_secs(status.changed()?)))
 }
 
 /// Returns 64 hexadecimal digits that tell models of different names apart. They are no hash of a file.

@@ -2,10 +2,11 @@
 
 use super::history::{self, AnswerRecorder, KnownAnswers, MessageRecorder};
 use crate::models::chat_prompt::today;
-use crate::serve::access::client::Arrival;
-use crate::serve::api::answer::generation::{Generation, aside};
+use crate::serve::api::answer::aside::aside;
+use crate::serve::api::answer::generation::Generation;
 use crate::serve::api::answer::validation::OutputValidator;
 use crate::serve::api::body::{Body, GenerationOptions, only_one};
+use crate::serve::engine::arrival::Arrival;
 use crate::serve::engine::exact_history::TenantHistory;
 use crate::serve::engine::grammars::{CallableTools, RequestedGrammar};
 use crate::serve::engine::served_model::ServedModel;

@@ -5,7 +5,7 @@
 //! same messages gets the answer's thinking and its spelling of arguments; the template decides what it
 //! shows of them.
 
-use crate::serve::api::answer::generation::aside;
+use crate::serve::api::answer::aside::aside;
 use crate::serve::engine::exact_history::{AnswerPlace, TenantHistory};
 use serde_json::{Value, json};
 use std::collections::HashMap;

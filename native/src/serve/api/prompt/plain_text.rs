@@ -1,9 +1,10 @@
 //! Texts to continue as they are, independent of the API that they came through.
 
-use crate::serve::access::client::Arrival;
-use crate::serve::api::answer::generation::{Generation, aside};
+use crate::serve::api::answer::aside::aside;
+use crate::serve::api::answer::generation::Generation;
 use crate::serve::api::answer::validation::OutputValidator;
 use crate::serve::api::body::only_one;
+use crate::serve::engine::arrival::Arrival;
 use crate::serve::engine::grammars::RequestedGrammar;
 use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;

@@ -8,11 +8,10 @@
 pub mod index;
 
 use super::chunk_file::{ChunkReader, ChunkWriter, Magic, invalid};
-use super::served_model::ServedModel;
 use super::slots::SlotText;
 use super::thread::EngineHandle;
 use crate::cli::system;
-use crate::serve::access::auth::{ApiKeys, Tenant};
+use crate::serve::access::keys::{SharedKeys, Tenant};
 use crate::serve::operation::metrics::Metrics;
 use anyhow::{Context, bail};
 use index::{Index, KnownPart, Segment, TextKey};
@@ -21,11 +20,12 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use tokio::sync::Semaphore;
-use wrinklefree::cache::{KvPool, PAGE, StateShape};
+use wrinklefree::cache::{KvConfig, KvPool, PAGE, StateShape};
 use wrinklefree::engine::{Engine, Request};
+use wrinklefree::format::Spec;
 
 /// First bytes of a file.
 const MAGIC: Magic = *b"WFCACHE1";
@@ -43,9 +43,6 @@ const HEADER: usize = 4096;
 const MAX_WAITING: usize = 32;
 /// Most texts that are read at the same time.
 const MAX_READS: usize = 2;
-
-/// Accepted API keys, and the largest number that one had so far.
-pub type SharedKeys = Arc<RwLock<(ApiKeys, u64)>>;
 
 /// The files of all models of a server.
 pub struct DiskCache {
@@ -170,13 +167,13 @@ impl DiskCache {
 
 impl PromptFiles {
     /// Makes the files of a model.
-    pub fn new(cache: &Arc<DiskCache>, model: &ServedModel) -> Self {
+    pub fn new(cache: &Arc<DiskCache>, identity: &str, spec: &Spec, kv: &KvConfig) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         Self {
             cache: Arc::clone(cache),
-            identity: format!("{version} {}", model.cache_identity()).into(),
-            page_bytes: KvPool::bytes(&model.spec, 1, &model.kv),
-            state_bytes: StateShape::of(&model.spec).map_or(0, |shape| shape.snapshot_bytes()),
+            identity: format!("{version} {identity}").into(),
+            page_bytes: KvPool::bytes(spec, 1, kv),
+            state_bytes: StateShape::of(spec).map_or(0, |shape| shape.snapshot_bytes()),
         }
     }
 

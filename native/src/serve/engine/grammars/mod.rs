@@ -13,7 +13,8 @@ pub use requested::{AnswerForm, CallableTools, RequestedGrammar};
 use crate::models::grammar::{
     Compiled, Effort, Grammars, NOT_HELD, PreparedGrammar, Validation, Vocabulary,
 };
-use crate::serve::access::client::{Arrival, Client};
+use crate::serve::access::client::Client;
+use crate::serve::engine::arrival::Arrival;
 use crate::serve::error::ApiError;
 use axum::http::StatusCode;
 use cache::{Cache, Key};

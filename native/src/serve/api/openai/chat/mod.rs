@@ -3,7 +3,7 @@
 pub mod body;
 pub mod formatter;
 
-use crate::serve::api::answer::generation::aside;
+use crate::serve::api::answer::aside::aside;
 use crate::serve::api::answer::loading::{self, SignFormat};
 use crate::serve::api::answer::stream::{self, Envelope};
 use crate::serve::api::answer::validation::attach;
@@ -13,7 +13,7 @@ use crate::serve::api::body::{
 use crate::serve::api::prompt::conversation::{ChatRequest, OutputRequest};
 use crate::serve::error::ApiError;
 use crate::serve::ids;
-use crate::serve::state::now;
+use crate::serve::time::unix_now;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use body::{BODY, ChatFields, EndingFields};
@@ -93,7 +93,7 @@ async fn respond(body: JsonBody, null_first: bool) -> Result<Response, ApiError>
         id: ids::new("chatcmpl"),
         whole: "chat.completion",
         chunk: "chat.completion.chunk",
-        created: now(),
+        created: unix_now(),
         model: model.name.clone(),
         usage,
     };

@@ -3,7 +3,8 @@
 pub mod body;
 pub mod formatter;
 
-use crate::serve::api::answer::generation::{RequestOutput, aside};
+use crate::serve::api::answer::aside::aside;
+use crate::serve::api::answer::generation::RequestOutput;
 use crate::serve::api::answer::loading::{self, SignFormat};
 use crate::serve::api::answer::stream::{self, Envelope};
 use crate::serve::api::answer::validation::attach;
@@ -15,7 +16,7 @@ use crate::serve::api::prompt::plain_text::PlainText;
 use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
 use crate::serve::ids;
-use crate::serve::state::now;
+use crate::serve::time::unix_now;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use body::{BODY, CompletionFields, OutputCounts};
@@ -122,7 +123,7 @@ async fn respond(body: JsonBody) -> Result<Response, ApiError> {
             id: ids::new("cmpl"),
             whole: "text_completion",
             chunk: "text_completion",
-            created: now(),
+            created: unix_now(),
             model: model.name.clone(),
             usage,
         },

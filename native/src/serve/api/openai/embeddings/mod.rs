@@ -2,16 +2,16 @@
 
 pub mod body;
 
-use crate::serve::access::client::Arrival;
 use crate::serve::api::answer::generation::Generation;
 use crate::serve::api::body::{
     Body as RequestBody, GenerationOptions, JsonBody, KnownFields, Prompts, parse,
     refuse_unsupported,
 };
+use crate::serve::engine::arrival::Arrival;
 use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
 use crate::serve::ids;
-use crate::serve::state::now;
+use crate::serve::time::unix_now;
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -140,7 +140,7 @@ pub async fn embeddings(body: JsonBody) -> Result<Response, ApiError> {
 
 /// Returns the embeddings of texts as vLLM's API for pooling does.
 pub async fn pooling(body: JsonBody) -> Result<Response, ApiError> {
-    respond(body, "pooling", json!({"id": ids::new("pool"), "created": now()})).await
+    respond(body, "pooling", json!({"id": ids::new("pool"), "created": unix_now()})).await
 }
 
 /// Returns embeddings as objects of this kind, whose vector is in the field `embedding`, or `data` for

@@ -2,14 +2,14 @@
 
 use super::scores::Scores;
 use crate::serve::access::admission::BodyPermit;
-use crate::serve::access::auth::Tenant;
+use crate::serve::access::keys::Tenant;
 use crate::serve::api::answer::generation::{Generation, RequestOutput};
 use crate::serve::api::answer::stream::{Framing, StreamFormatter};
 use crate::serve::api::body::Body;
 use crate::serve::error::ApiError;
 use crate::serve::ids;
 use crate::serve::response_store::{ResponseStore, StoredResponse};
-use crate::serve::state::now;
+use crate::serve::time::unix_now;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use wrinklefree::chat::{
@@ -76,7 +76,7 @@ impl ResponsesFormatter {
         let mut response = json!({
             "id": format!("resp_{unique}"),
             "object": "response",
-            "created_at": now(),
+            "created_at": unix_now(),
             "status": "in_progress",
             "model": scores.model.name,
             "output": [],

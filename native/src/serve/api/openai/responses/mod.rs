@@ -4,8 +4,8 @@ pub mod body;
 pub mod formatter;
 pub mod scores;
 
-use crate::serve::access::auth::Tenant;
-use crate::serve::api::answer::generation::aside;
+use crate::serve::access::keys::Tenant;
+use crate::serve::api::answer::aside::aside;
 use crate::serve::api::answer::loading::{self, SignFormat};
 use crate::serve::api::answer::stream;
 use crate::serve::api::answer::validation::attach;

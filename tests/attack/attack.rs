@@ -1,7 +1,9 @@
 //! One hostile client next to honest streams: what the honest ones notice, and what is left afterwards.
 //!
-//! `WF_ATTACK_SECONDS` sets the duration of the attack (30), `WF_ATTACK_SEED` the seed (1), and
-//! `WF_ATTACK_GAP_MS` how much longer than without it a gap between two tokens may be (250).
+//! `WF_ATTACK_SECONDS` sets the duration of the attack (30), `WF_ATTACK_SEED` the seed (1),
+//! `WF_ATTACK_GAP_MS` how much longer than without it a gap between two tokens may be (250), and
+//! `WF_ATTACK_WAIT_MS` how much longer than next to plain streams a short request may take (3000; a quiet
+//! machine keeps 1000).
 #![cfg(target_os = "linux")]
 
 #[path = "../../native/tests/common/mod.rs"]
@@ -15,6 +17,7 @@ use honest::Honest;
 use hostile::Tally;
 use hostile::shapes::MODELS;
 use serde_json::json;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -117,6 +120,84 @@ fn a_hostile_client_loads_and_unloads() {
     server.terminate();
     let log = server.ended().ends(0, &[]).stderr;
     assert!(!log.contains("panicked") && !log.contains("internal error"), "{log}");
+}
+
+/// The longest times of a short request and of `/health` while others use the server.
+#[derive(Default)]
+struct Waits {
+    answer: Duration,
+    health: Duration,
+    /// Statuses other than 200.
+    refused: Vec<u16>,
+}
+
+impl Waits {
+    /// Asks until `time` is over, then ends the others.
+    fn measure(server: &Server, time: Duration, ended: &AtomicBool) -> Self {
+        let (begin, mut waits) = (Instant::now(), Self::default());
+        let body = ask("Hi!", json!({"max_tokens": 20}));
+        while begin.elapsed() < time {
+            let asked = Instant::now();
+            let answer = server.post("/v1/chat/completions", &body);
+            waits.answer = waits.answer.max(asked.elapsed());
+            let asked = Instant::now();
+            let health = server.get("/health");
+            waits.health = waits.health.max(asked.elapsed());
+            waits.refused.extend([answer.status, health.status].iter().filter(|s| **s != 200));
+            thread::sleep(Duration::from_millis(20));
+        }
+        ended.store(true, Ordering::Relaxed);
+        waits
+    }
+}
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0?} | {:.0?}", self.answer, self.health)
+    }
+}
+
+/// One client with ten connections: another one's short requests take about as long as next to ten streams.
+#[test]
+#[ignore = "takes half a minute"]
+fn ten_hostile_connections_delay_others_little() {
+    let time = Duration::from_secs(number("WF_ATTACK_SECONDS", 30) / 3);
+    let (seed, allowed) = (number("WF_ATTACK_SEED", 1), number("WF_ATTACK_WAIT_MS", 3000));
+    watch::raise_file_limit();
+    let server = Server::start(&["-c", "2048", "--kv-tokens", &KV_TOKENS.to_string()]);
+    let streams: Vec<Honest> =
+        (0..10).map(|number| Honest::alone(&server, number, "default")).collect();
+    fill_cache(&server);
+    let idle = server.resident_mib();
+    let ended = &AtomicBool::new(false);
+    let next_to_streams = thread::scope(|scope| {
+        streams.iter().for_each(|stream| drop(scope.spawn(|| stream.repeat(&server, ended))));
+        Waits::measure(&server, time, ended)
+    });
+    let ended = &AtomicBool::new(false);
+    let (next_to_attack, peak) = thread::scope(|scope| {
+        scope.spawn(|| hostile::attack(&server, seed, 10, ended));
+        let memory = scope.spawn(|| {
+            let mut peak = idle;
+            while !ended.load(Ordering::Relaxed) {
+                peak = peak.max(server.resident_mib());
+                thread::sleep(Duration::from_millis(50));
+            }
+            peak
+        });
+        let waits = Waits::measure(&server, time, ended);
+        (waits, memory.join().expect("the sampler ends"))
+    });
+    println!("| longest wait | 20 tokens | /health |\n| --- | --- | --- |");
+    println!("| next to ten streams | {next_to_streams} |");
+    println!("| next to ten hostile connections | {next_to_attack} |");
+    println!("| memory | idle {idle:.0} MiB | peak {:+.0} MiB |", peak - idle);
+    assert!(next_to_attack.refused.is_empty(), "{:?}", next_to_attack.refused);
+    let more = next_to_attack.answer.saturating_sub(next_to_streams.answer);
+    assert!(more <= Duration::from_millis(allowed), "20 tokens took {more:?} longer");
+    let health = next_to_attack.health;
+    assert!(health <= Duration::from_millis(allowed / 3), "/health took {health:?}");
+    assert!(peak - idle <= 400.0, "memory grew by {:.0} MiB", peak - idle);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
 use crate::serve::grammars::RequestedGrammar;
 use crate::serve::served_model::ServedModel;
+use wrinklefree::chat::{OutputParser, Snapshots};
 use wrinklefree::engine::Request;
 
 /// Prompts that are tokenized and wait for their grammar and the engine.
@@ -47,6 +48,10 @@ impl PlainText {
         let grammar = grammar.as_ref();
         let validator = OutputValidator::new(&model.grammars, grammar, left_out, arrival, None);
         let started = Generation::start(model, arrival, &requests, copies, field).await?;
-        Ok(started.with_validator(validator))
+        let each = requests.iter().filter(|request| request.watch).flat_map(|request| {
+            let one = Snapshots::new(request, OutputParser::default(), Some(&model.tokenizer));
+            vec![one; copies]
+        });
+        Ok(started.with_snapshots(each.collect()).with_validator(validator))
     }
 }

@@ -1,6 +1,7 @@
 //! The body of `POST /v1/chat/completions`.
 
 use super::content::{Content, is_asked, template_role};
+use super::diffusing::DiffusingFields;
 use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
@@ -19,6 +20,7 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<GenerationOptions>,
     schema_of::<ChatFields>,
     schema_of::<EndingFields>,
+    schema_of::<DiffusingFields>,
     schema_of::<ChatToolFields>,
     schema_of::<OutputFormatFields>,
     schema_of::<Reasoning>,

@@ -1,5 +1,6 @@
 //! The body of `POST /v1/completions`.
 
+use super::diffusing::DiffusingFields;
 use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
@@ -14,6 +15,7 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<ModelFields>,
     schema_of::<GenerationOptions>,
     schema_of::<CompletionFields>,
+    schema_of::<DiffusingFields>,
     schema_of::<OutputFormatFields>,
 ];
 

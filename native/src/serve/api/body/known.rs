@@ -26,6 +26,7 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("allowed_token_ids", &[]),
     ("audio", &[]),
     ("chat_template", &[]),
+    ("diffusing", &[]),
     ("dynatemp_exponent", &["1", "1.0"]),
     ("dynatemp_range", &["0", "0.0"]),
     ("function_call", &["\"none\""]),

@@ -9,6 +9,7 @@ mod allowed_tokens;
 pub mod chat;
 pub mod completions;
 mod content;
+mod diffusing;
 pub mod embeddings;
 mod format;
 mod is_set;
@@ -28,6 +29,7 @@ mod weight;
 mod wrong_field;
 
 pub use allowed_tokens::only_one;
+pub use diffusing::DiffusingFields;
 pub use format::OutputFormatFields;
 pub use known::KnownFields;
 pub use options::{GenerationOptions, Side, StreamUsage, Texts};

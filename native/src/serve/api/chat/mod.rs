@@ -3,7 +3,9 @@
 mod formatter;
 
 use super::body::chat::{BODY, ChatFields, EndingFields};
-use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
+use super::body::{
+    Body, DiffusingFields, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse,
+};
 use super::conversation::{ChatRequest, OutputRequest};
 use super::generation::aside;
 use super::loading::{self, SignFormat};
@@ -37,8 +39,9 @@ fn check(body: &Body) -> Result<(), ApiError> {
     let options: GenerationOptions = parse(body)?;
     FIELDS.check(body)?;
     options.stream_usage()?;
-    outputs(&options, &parse(body)?)?;
-    conversation(body, &mut parse(body)?).map(drop)
+    let outputs = outputs(&options, &parse(body)?)?;
+    let conversation = conversation(body, &mut parse(body)?)?;
+    replaces(body, &options, &outputs, &conversation).map(drop)
 }
 
 fn outputs(options: &GenerationOptions, chat: &ChatFields) -> Result<OutputRequest, ApiError> {
@@ -50,6 +53,18 @@ fn outputs(options: &GenerationOptions, chat: &ChatFields) -> Result<OutputReque
         by_id: options.names_tokens_by_id(),
         reasoning: chat.includes_reasoning(),
     })
+}
+
+/// Returns true if the chunks of a stream have the whole answer so far.
+fn replaces(
+    body: &Body,
+    options: &GenerationOptions,
+    outputs: &OutputRequest,
+    conversation: &ChatRequest,
+) -> Result<bool, ApiError> {
+    let others =
+        [("logprobs", outputs.logprobs.is_some()), ("tools", conversation.chat.tools.callable())];
+    parse::<DiffusingFields>(body)?.replaces(options, &others)
 }
 
 /// Reads the conversation of a body.
@@ -78,7 +93,9 @@ async fn respond(body: JsonBody, null_first: bool) -> Result<Response, ApiError>
         let mut chat: ChatFields = parse(body)?;
         let outputs = outputs(&options, &chat)?;
         let conversation = conversation(body, &mut chat)?;
-        let prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
+        let replaces = replaces(body, &options, &outputs, &conversation)?;
+        let mut prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
+        prompt.replaces(replaces);
         let echo = chat.echoed(&conversation.chat.messages, conversation.chat.ending);
         Ok((prompt, options.streams(), options.stream_usage()?, outputs, echo))
     });

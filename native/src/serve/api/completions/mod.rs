@@ -4,7 +4,8 @@ mod formatter;
 
 use super::body::completions::{BODY, CompletionFields, OutputCounts};
 use super::body::{
-    Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, StreamUsage, parse,
+    Body, DiffusingFields, GenerationOptions, JsonBody, KnownFields, OutputFormatFields,
+    StreamUsage, parse,
 };
 use super::generation::{RequestOutput, aside};
 use super::infill::Hole;
@@ -48,7 +49,19 @@ fn check(body: &Body) -> Result<(), ApiError> {
     parse::<OutputFormatFields>(body)?.grammar()?;
     completion.logprobs()?;
     completion.counts(&options)?;
+    replaces(body, &options, &completion)?;
     options.stream_usage().map(drop)
+}
+
+/// Returns true if the chunks of a stream have the whole output so far.
+fn replaces(
+    body: &Body,
+    options: &GenerationOptions,
+    completion: &CompletionFields,
+) -> Result<bool, ApiError> {
+    let logprobs = ("logprobs", completion.logprobs()?.is_some());
+    let echo = ("echo", completion.echo == Some(true));
+    parse::<DiffusingFields>(body)?.replaces(options, &[logprobs, echo])
 }
 
 /// Parses and tokenizes a body.
@@ -57,6 +70,7 @@ fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
     let completion: CompletionFields = parse(body)?;
     FIELDS.check(body)?;
     let grammar = parse::<OutputFormatFields>(body)?.grammar()?;
+    let replaces = replaces(body, &options, &completion)?;
     let echo = completion.echo.unwrap_or(false);
     let (logprobs, counts) = (completion.logprobs()?, completion.counts(&options)?);
     let suffix = completion.suffix.filter(|suffix| !suffix.is_empty());
@@ -88,7 +102,10 @@ fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
             prompts.iter().map(request).collect::<Result<_, _>>()?
         }
     };
-    requests.iter_mut().for_each(|request| request.sampling.score_prompt |= score_prompt);
+    for request in &mut requests {
+        request.sampling.score_prompt |= score_prompt;
+        request.watch = replaces;
+    }
     let echoes = echo.then(|| requests.iter().map(|request| request.tokens.clone()).collect());
     let (streams, usage) = (options.streams(), options.stream_usage()?);
     let text = PlainText { field: "prompt", requests, grammar };

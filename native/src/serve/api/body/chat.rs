@@ -5,6 +5,7 @@ use super::diffusing::DiffusingFields;
 use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
+use super::speculative::SpeculativeFields;
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::error::ApiError;
 use serde::Deserialize;
@@ -21,6 +22,7 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<ChatFields>,
     schema_of::<EndingFields>,
     schema_of::<DiffusingFields>,
+    schema_of::<SpeculativeFields>,
     schema_of::<ChatToolFields>,
     schema_of::<OutputFormatFields>,
     schema_of::<Reasoning>,

@@ -5,6 +5,7 @@ use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::prompts::Prompts;
+use super::speculative::SpeculativeFields;
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::error::ApiError;
 use serde::Deserialize;
@@ -16,6 +17,7 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<GenerationOptions>,
     schema_of::<CompletionFields>,
     schema_of::<DiffusingFields>,
+    schema_of::<SpeculativeFields>,
     schema_of::<OutputFormatFields>,
 ];
 

@@ -61,6 +61,7 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("separate_reasoning", &["true"]),
     ("session_params", &[]),
     ("skip_special_tokens", &["true"]),
+    ("speculative.n_min", &["0"]),
     ("spaces_between_special_tokens", &["true"]),
     ("stop_regex", &[]),
     ("stream_reasoning", &["true"]),

@@ -23,6 +23,7 @@ mod prompts;
 pub mod responses;
 mod samplers;
 mod sampling;
+mod speculative;
 mod surrogates;
 pub mod tokens;
 mod weight;
@@ -34,6 +35,7 @@ pub use format::OutputFormatFields;
 pub use known::KnownFields;
 pub use options::{GenerationOptions, Side, StreamUsage, Texts};
 pub use prompts::Prompts;
+pub use speculative::SpeculativeType;
 
 use crate::serve::admission::BodyPermit;
 use crate::serve::auth::Tenant;

@@ -88,7 +88,8 @@ async fn respond(body: JsonBody, null_first: bool) -> Result<Response, ApiError>
     let own = model.clone();
     let arrival = body.arrival();
     let prepared = body.prepare(move |body| {
-        let options: GenerationOptions = parse(body)?;
+        let mut options: GenerationOptions = parse(body)?;
+        options.speculative = parse(body)?;
         FIELDS.check(body)?;
         let mut chat: ChatFields = parse(body)?;
         let outputs = outputs(&options, &chat)?;

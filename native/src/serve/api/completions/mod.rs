@@ -67,6 +67,7 @@ fn replaces(
 /// Parses and tokenizes a body.
 fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
     let mut options: GenerationOptions = parse(body)?;
+    options.speculative = parse(body)?;
     let completion: CompletionFields = parse(body)?;
     FIELDS.check(body)?;
     let grammar = parse::<OutputFormatFields>(body)?.grammar()?;

@@ -191,6 +191,7 @@ impl Request {
         match self.mode {
             DecodeMode::Diffusion(ref params) => {
                 params.check(vocab, rows)?;
+                params.check_texts(&self.tokens)?;
                 params.check_hole(self.tokens.len(), self.max_tokens, vocab)?;
             }
             _ if self.tokens.is_empty() => return Err(SubmitError::EmptyPrompt),

@@ -120,6 +120,9 @@ impl ApiError {
             }
             SubmitError::NoMtp | SubmitError::NoDrafter => ("draft", "invalid_value"),
             SubmitError::Constraint(_) => ("response_format", "invalid_grammar"),
+            SubmitError::Diffusion(DiffusionError::MaskedText { text: "prompt", .. }) => {
+                (prompt, "invalid_value")
+            }
             SubmitError::Diffusion(error) => (diffusion_param(error), "invalid_value"),
         };
         Self { code, ..Self::bad(param, rejected.to_string()) }
@@ -175,6 +178,7 @@ fn diffusion_param(error: &DiffusionError) -> &'static str {
         DiffusionError::Mask { .. } => "mask_token_id",
         DiffusionError::Hole { .. }
         | DiffusionError::Suffix { .. }
+        | DiffusionError::MaskedText { .. }
         | DiffusionError::CausalSuffix => "suffix",
         _ => "decode_mode",
     }

@@ -1,8 +1,7 @@
 //! The whole output so far, with marks for what block diffusion has not decided yet.
 
 use super::{OutputParser, OutputPieces};
-use crate::decode::{DecodeMode, Slot};
-use crate::engine::{EventKind, Request};
+use crate::engine::{EventKind, Request, Slot};
 use crate::text::Tokenizer;
 
 /// Stands in a [`Snapshot`] for a token that is not decided yet: U+2591, a light shade.
@@ -39,9 +38,9 @@ pub struct Snapshot {
 pub struct Snapshots {
     /// Splits the final text.
     pieces: OutputPieces,
-    /// What is final of the output.
+    /// The part of the output that is final.
     done: Snapshot,
-    /// What the last pass left undecided, and what it decided after that.
+    /// The text from the first token on that the last pass left undecided.
     tail: String,
     /// Number of tokens that may still come.
     left: usize,
@@ -69,7 +68,7 @@ impl Snapshots {
             left: request.max_tokens,
             eos: request.eos.clone(),
             tokenizer: tokenizer.cloned(),
-            denoises: matches!(request.mode, DecodeMode::Diffusion(_)),
+            denoises: request.denoises(),
             changed: false,
             passes: 0,
             settled: false,

@@ -53,6 +53,9 @@ typedef enum wf_event_kind {
   WF_EVENT_KIND_TOKEN = 0,
   // The output is complete; no event follows.
   WF_EVENT_KIND_END = 1,
+  // With the option diffusing: text and reasoning are all of the output so far, and replace what the
+  // event of this kind before it had. The last one comes before the end and equals the output.
+  WF_EVENT_KIND_SNAPSHOT = 2,
 } wf_event_kind;
 
 // The reason why an output ended.
@@ -241,8 +244,9 @@ const char *wf_last_error(void);
 // presence_penalty, logit_bias (pairs of id and bias), stop (texts), logprobs (number of most likely
 // tokens), suffix (text after the output, which fills the hole), one of json_schema, regex and grammar
 // (Lark), best_effort (leaves out what no grammar can hold of a schema), and the decode settings, for
-// example {"decode_mode": "verify"}. The library's own is context_shift (number of first tokens that stay
-// when the context is full). An unknown field is an error.
+// example {"decode_mode": "verify"}. The library's own are context_shift (number of first tokens that stay
+// when the context is full) and diffusing (events with the whole output so far after each pass, in which
+// U+2591 stands for a token that block diffusion has not decided). An unknown field is an error.
 //
 // Requirements:
 // `prompt` is a NUL-terminated string, and `options` is one or NULL.

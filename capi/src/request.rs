@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use wrinklefree_easy::wrinklefree::chat::Snapshot;
 use wrinklefree_easy::{
     CancelHandle, Chunk, Engine, FinishReason, GenerateOptions, Stream, ToolCallChunk,
 };
@@ -49,6 +50,9 @@ pub enum wf_event_kind {
     Token = 0,
     /// The output is complete; no event follows.
     End = 1,
+    /// With the option diffusing: text and reasoning are all of the output so far, and replace what the
+    /// event of this kind before it had. The last one comes before the end and equals the output.
+    Snapshot = 2,
 }
 
 /// The reason why an output ended.
@@ -154,8 +158,9 @@ fn submit(
 /// presence_penalty, logit_bias (pairs of id and bias), stop (texts), logprobs (number of most likely
 /// tokens), suffix (text after the output, which fills the hole), one of json_schema, regex and grammar
 /// (Lark), best_effort (leaves out what no grammar can hold of a schema), and the decode settings, for
-/// example {"decode_mode": "verify"}. The library's own is context_shift (number of first tokens that stay
-/// when the context is full). An unknown field is an error.
+/// example {"decode_mode": "verify"}. The library's own are context_shift (number of first tokens that stay
+/// when the context is full) and diffusing (events with the whole output so far after each pass, in which
+/// U+2591 stands for a token that block diffusion has not decided). An unknown field is an error.
 ///
 /// # Safety
 /// `prompt` is a NUL-terminated string, and `options` is one or NULL.
@@ -291,8 +296,14 @@ impl Calls {
 impl Output {
     /// Keeps the memory of an event and returns the event.
     fn event(&mut self, chunk: Chunk) -> wf_event {
-        self.text = c_string(chunk.text);
-        self.reasoning = c_string(chunk.reasoning);
+        let kind = match (&chunk.snapshot, &chunk.finished) {
+            (Some(_), _) => wf_event_kind::Snapshot,
+            (None, Some(_)) => wf_event_kind::End,
+            (None, None) => wf_event_kind::Token,
+        };
+        let new = Snapshot { text: chunk.text, reasoning: chunk.reasoning };
+        let Snapshot { text, reasoning } = chunk.snapshot.unwrap_or(new);
+        (self.text, self.reasoning) = (c_string(text), c_string(reasoning));
         self.called |= !chunk.tool_calls.is_empty();
         self.calls = Calls::new(chunk.tool_calls);
         let token = match chunk.token {
@@ -308,7 +319,7 @@ impl Output {
         };
         let end = chunk.finished;
         wf_event {
-            kind: if end.is_some() { wf_event_kind::End } else { wf_event_kind::Token },
+            kind,
             text: self.text.as_ptr(),
             text_length: self.text.count_bytes(),
             reasoning: self.reasoning.as_ptr(),

@@ -38,6 +38,31 @@ static size_t finish(wf_request *request, char *text, size_t capacity, wf_event 
     return tokens;
 }
 
+/* Snapshots come between the tokens; the last one equals the text. */
+static void snapshots(wf_engine *engine) {
+    char text[2048], last[2048] = "";
+    size_t length = 0, masked = 0;
+    wf_event event;
+    wf_request *request;
+    const char *options = "{\"max_tokens\": 40, \"temperature\": 0, \"diffusing\": true, "
+                          "\"decode_mode\": \"iterative\"}";
+    CHECK(wf_submit(engine, PROMPT, options, &request) == WF_STATUS_OK);
+    do {
+        CHECK(wf_poll(request, -1, &event) == WF_STATUS_OK);
+        if (event.kind == WF_EVENT_KIND_SNAPSHOT) {
+            CHECK(event.text_length < sizeof last);
+            memcpy(last, event.text, event.text_length + 1);
+            masked += strstr(last, "\xe2\x96\x91") != NULL;
+        } else {
+            CHECK(length + event.text_length < sizeof text);
+            memcpy(text + length, event.text, event.text_length + 1);
+            length += event.text_length;
+        }
+    } while (event.kind != WF_EVENT_KIND_END);
+    CHECK(masked > 0 && strcmp(text, last) == 0);
+    wf_request_free(request);
+}
+
 static void stories(wf_engine *engine) {
     char first[2048], second[2048];
     wf_event end;
@@ -243,6 +268,7 @@ int main(void) {
         CHECK(strcmp(wf_name(engine), "default") == 0 && wf_warning(engine, 0) == NULL);
         CHECK(wf_context(engine) == 512);
         stories(engine);
+        snapshots(engine);
         chat_with_schema(engine);
         cancelling(engine);
         embeddings(engine);

@@ -16,7 +16,9 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use wrinklefree::chat::tools::CallFormat;
-use wrinklefree::chat::{ChatModel, ChatPrompt, Conversation, OutputParser, OutputPieces};
+use wrinklefree::chat::{
+    ChatModel, ChatPrompt, Conversation, OutputParser, OutputPieces, Snapshots,
+};
 use wrinklefree::decode::{Constraint, DecodeMode, DraftNet, Pooling};
 use wrinklefree::engine::{EngineStats, EventKind, FinishReason, Request};
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
@@ -200,6 +202,7 @@ impl Engine {
             eos: defaults.eos.clone(),
             mode: settings.mode(&capabilities)?,
             context_shift: options.context_shift,
+            watch: options.diffusing,
             stable_prefix: prefixes.stable,
             message_ends: prefixes.message_ends,
             ..Request::default()
@@ -390,13 +393,25 @@ impl Engine {
     /// Runs a request, whose output `parser` parses.
     fn submit(&self, request: Request, parser: OutputParser) -> Result<Stream, Error> {
         let (prompt_tokens, cancel) = (request.tokens.len(), CancelHandle::default());
+        let tokenizer = Some(&*self.shared.served.tokenizer);
+        let snapshots = request.watch.then(|| Snapshots::new(&request, parser.clone(), tokenizer));
         let ((events, receiver), (reply, replied)) = (mpsc::channel(), mpsc::channel());
         let client = Client { events, cancel: cancel.clone() };
         let submission = Submission { request, reply, client };
         self.shared.send(Command::Submit(Box::new(submission)))?;
         replied.recv().map_err(|_| Error::Stopped)??;
         let (pieces, _engine) = (OutputPieces::new(parser), self.clone());
-        Ok(Stream { events: receiver, cancel, prompt_tokens, pieces, done: false, _engine })
+        let (last, done) = (None, false);
+        Ok(Stream {
+            events: receiver,
+            cancel,
+            prompt_tokens,
+            pieces,
+            snapshots,
+            last,
+            done,
+            _engine,
+        })
     }
 }
 

@@ -55,6 +55,9 @@ pub enum Error {
     /// A suffix came with a conversation or with token ids.
     #[error("suffix needs a prompt that is a text")]
     Suffix,
+    /// Snapshots were requested, but not a stream.
+    #[error("diffusing is for streams: stream the output, or leave it out")]
+    Diffusing,
     /// A plain prompt came with a setting of reasoning.
     #[error(
         "a plain prompt has no thinking: leave enable_thinking, thinking_budget, reasoning_effort and \

@@ -19,6 +19,7 @@ pub(crate) struct RequestFields {
     max_tokens: Option<usize>,
     stop: Vec<String>,
     suffix: Option<String>,
+    diffusing: Option<bool>,
     logprobs: Option<usize>,
     context_shift: Option<usize>,
     #[cfg(feature = "grammar")]
@@ -78,6 +79,7 @@ impl TryFrom<RequestFields> for GenerateOptions {
             documents: fields.documents.map(|all| all.into_iter().map(Value::from).collect()),
             settings: fields.settings,
             reasoning: fields.reasoning,
+            diffusing: fields.diffusing.unwrap_or_default(),
             logprobs: fields.logprobs,
             context_shift: fields.context_shift,
         })

@@ -39,6 +39,9 @@ pub struct GenerateOptions {
     /// Documents to answer from, for chat templates that take them: objects, mostly with `title` and
     /// `text`.
     pub documents: Option<Vec<Value>>,
+    /// Adds chunks with the whole output so far after each pass ([`Chunk::snapshot`](crate::Chunk::snapshot)).
+    /// Only for streams.
+    pub diffusing: bool,
     /// Reports log-probabilities: of each token, and of this number of most likely tokens.
     pub logprobs: Option<usize>,
     /// Number of first tokens to keep when prompt and output have filled the context: the older half
@@ -142,6 +145,13 @@ impl GenerateOptions {
     #[must_use]
     pub fn documents(self, documents: Vec<Value>) -> Self {
         Self { documents: Some(documents), ..self }
+    }
+
+    /// Adds chunks to a stream with the whole output so far after each pass. In one of block diffusion a
+    /// [mask](wrinklefree::chat::MASK_CHARACTER) stands for each token that is not decided.
+    #[must_use]
+    pub fn diffusing(self) -> Self {
+        Self { diffusing: true, ..self }
     }
 
     /// Reports the log-probability of each token, and of the `top` most likely ones, under the model's

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
-use wrinklefree::chat::{CallPiece, OutputPiece, OutputPieces};
+use wrinklefree::chat::{CallPiece, OutputPiece, OutputPieces, Snapshot, Snapshots};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{EventKind, FinishReason};
 
@@ -18,6 +18,10 @@ pub struct Chunk {
     pub reasoning: String,
     /// Parts of the calls of tools; mostly none.
     pub tool_calls: Vec<ToolCallChunk>,
+    /// The whole output so far, which replaces the snapshot before it; with
+    /// [`GenerateOptions::diffusing`](crate::GenerateOptions::diffusing), in chunks that have nothing else.
+    /// The last one comes just before the last chunk, and equals the output.
+    pub snapshot: Option<Snapshot>,
     /// The token, with log-probabilities if the request asks for them; `None` in the last chunk.
     pub token: Option<Sampled>,
     /// Set in the last chunk.
@@ -152,6 +156,10 @@ pub struct Stream {
     pub(crate) prompt_tokens: usize,
     /// Splits the output into answer, reasoning and calls.
     pub(crate) pieces: OutputPieces,
+    /// Makes snapshots, if the request asks for them.
+    pub(crate) snapshots: Option<Snapshots>,
+    /// The last chunk, after the last snapshot.
+    pub(crate) last: Option<Chunk>,
     pub(crate) done: bool,
     /// Keeps the engine's thread running.
     pub(crate) _engine: Engine,
@@ -168,6 +176,9 @@ impl Iterator for Stream {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.done {
+            if let Some(last) = self.take_last() {
+                return Some(Ok(last));
+            }
             let event = self.events.recv().map_err(|_| Error::Stopped);
             if let Some(chunk) = self.chunk(event) {
                 return Some(chunk);
@@ -182,6 +193,9 @@ impl Stream {
     /// has ended, which [`is_finished`](Self::is_finished) tells apart.
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<Chunk, Error>> {
         while !self.done {
+            if let Some(last) = self.take_last() {
+                return Some(Ok(last));
+            }
             let event = match self.events.recv_timeout(timeout) {
                 Ok(event) => Ok(event),
                 Err(RecvTimeoutError::Timeout) => return None,
@@ -199,6 +213,14 @@ impl Stream {
         self.done
     }
 
+    /// Checks that the request asks for no snapshots, which only the caller of a stream can show.
+    ///
+    /// # Errors
+    /// [`Error::Diffusing`]
+    pub fn require_no_snapshots(&self) -> Result<(), Error> {
+        if self.snapshots.is_some() { Err(Error::Diffusing) } else { Ok(()) }
+    }
+
     /// Returns a handle that cancels the request from any thread.
     pub fn cancel_handle(&self) -> CancelHandle {
         self.cancel.clone()
@@ -207,8 +229,9 @@ impl Stream {
     /// Waits for the end and returns the whole output.
     ///
     /// # Errors
-    /// As the chunks.
+    /// As the chunks, or if the request asks for snapshots.
     pub fn collect_all(self) -> Result<Completion, Error> {
+        self.require_no_snapshots()?;
         let mut output = PartialOutput::default();
         for chunk in self {
             if let Some(complete) = output.push(chunk?) {
@@ -218,29 +241,55 @@ impl Stream {
         Err(Error::Stopped)
     }
 
-    /// Turns an event into a chunk, if it has text or a token.
+    /// Returns the last chunk after the last snapshot.
+    fn take_last(&mut self) -> Option<Chunk> {
+        let last = self.last.take()?;
+        self.done = true;
+        Some(last)
+    }
+
+    /// Turns an event into a chunk, if it has text, a token or a snapshot.
     fn chunk(&mut self, event: Result<EventKind, Error>) -> Option<Result<Chunk, Error>> {
+        if let (Some(snapshots), Ok(event)) = (&mut self.snapshots, &event) {
+            snapshots.push(event);
+        }
         match event {
             Ok(EventKind::Token { sampled, text }) => {
                 Some(Ok(Chunk { token: Some(sampled), ..self.pieces.push(&text).into() }))
             }
             Ok(EventKind::Finished { reason, text, passes, cached, .. }) => {
-                self.done = true;
-                match reason {
-                    FinishReason::Constraint => return Some(Err(Error::GrammarTooComplex)),
-                    FinishReason::NotFinite => return Some(Err(Error::NotFinite)),
-                    _ => {}
+                let failed = match reason {
+                    FinishReason::Constraint => Some(Error::GrammarTooComplex),
+                    FinishReason::NotFinite => Some(Error::NotFinite),
+                    _ => None,
+                };
+                if let Some(error) = failed {
+                    self.done = true;
+                    return Some(Err(error));
                 }
                 let piece = self.pieces.finish(&text);
                 let (reason, prompt_tokens) = (self.pieces.end(reason), self.prompt_tokens);
                 let finished = Finished { reason, prompt_tokens, cached_tokens: cached, passes };
-                Some(Ok(Chunk { finished: Some(finished), ..piece.into() }))
+                let last = Chunk { finished: Some(finished), ..piece.into() };
+                let snapshot = self.take_snapshot();
+                self.done = snapshot.is_none();
+                if self.done {
+                    return Some(Ok(last));
+                }
+                self.last = Some(last);
+                snapshot
             }
+            Ok(EventKind::Slots(_)) => self.take_snapshot(),
             Ok(_) => None,
             Err(error) => {
                 self.done = true;
                 Some(Err(error))
             }
         }
+    }
+
+    fn take_snapshot(&mut self) -> Option<Result<Chunk, Error>> {
+        let snapshot = Some(self.snapshots.as_mut()?.take()?);
+        Some(Ok(Chunk { snapshot, ..Chunk::default() }))
     }
 }

@@ -10,6 +10,7 @@ use wrinklefree_easy::machine::{self, Threads};
 use wrinklefree_easy::models::engine::SingleSequence;
 use wrinklefree_easy::models::{Loaded, OpenOptions};
 use wrinklefree_easy::wrinklefree::cache::KvConfig;
+use wrinklefree_easy::wrinklefree::chat::MASK_CHARACTER;
 use wrinklefree_easy::wrinklefree::decode::DecodeMode;
 use wrinklefree_easy::wrinklefree::engine::{EventKind, Request, Step};
 use wrinklefree_easy::{
@@ -182,6 +183,32 @@ fn holes_are_filled_between_two_texts() {
     assert_eq!(output.expect("fills").text, all.text);
     let options = GenerateOptions::default().suffix("x");
     assert!(error(engine.chat(&[Message::user("Hi")], &options)).contains("suffix needs a prompt"));
+}
+
+#[test]
+fn snapshots_replace_and_the_last_one_is_the_output() {
+    let engine = engine();
+    for (mode, denoises) in [(Mode::Ar, false), (Mode::Verify, false), (Mode::Iterative, true)] {
+        let options = greedy(40).decode_mode(mode);
+        let whole = engine.generate(PROMPT, &options).expect("generates");
+        let options = options.diffusing();
+        let stream = engine.stream(PROMPT, &options).expect("starts");
+        let mut chunks = stream.collect::<Result<Vec<_>, Error>>().expect("no error");
+        let appended: String = chunks.iter().map(|chunk| chunk.text.as_str()).collect();
+        assert_eq!(appended, whole.text, "text is appended as without snapshots");
+        assert!(
+            chunks.pop().is_some_and(|last| last.finished.is_some() && last.snapshot.is_none())
+        );
+        let snapshots: Vec<String> =
+            chunks.into_iter().filter_map(|chunk| Some(chunk.snapshot?.text)).collect();
+        assert_eq!(snapshots.last(), Some(&whole.text));
+        assert_eq!(snapshots.iter().any(|text| text.contains(MASK_CHARACTER)), denoises);
+        let known = |text: &String| text.split(MASK_CHARACTER).next().map(str::to_owned);
+        let known: Vec<String> = snapshots.iter().filter_map(known).collect();
+        assert!(known.iter().all(|text| whole.text.starts_with(text)), "{snapshots:?}");
+        let refused = engine.generate(PROMPT, &options).expect_err("not a stream").to_string();
+        assert!(refused.contains("diffusing is for streams"), "{refused}");
+    }
 }
 
 #[test]

@@ -122,7 +122,12 @@ pub struct Chunk {
     reasoning: String,
     /// Parts of calls of tools; mostly empty.
     tool_calls: Vec<ToolCallChunk>,
-    /// The token; None in the last chunk.
+    /// The whole answer so far, which replaces the snapshot before it; with the option `diffusing`, in chunks
+    /// that have nothing else.
+    snapshot: Option<String>,
+    /// The whole reasoning so far, next to `snapshot`.
+    reasoning_snapshot: Option<String>,
+    /// The token; None in the last chunk and in snapshots.
     token: Option<u32>,
     /// Log-probability of the token, with the option `logprobs`.
     logprob: Option<f32>,
@@ -145,9 +150,10 @@ impl Chunk {
     }
 
     fn __repr__(&self) -> String {
-        match self.finish_reason {
-            Some(reason) => format!("Chunk(text={:?}, finish_reason={reason:?})", self.text),
-            None => format!("Chunk(text={:?})", self.text),
+        match (self.finish_reason, &self.snapshot) {
+            (Some(reason), _) => format!("Chunk(text={:?}, finish_reason={reason:?})", self.text),
+            (None, Some(snapshot)) => format!("Chunk(snapshot={snapshot:?})"),
+            (None, None) => format!("Chunk(text={:?})", self.text),
         }
     }
 }
@@ -155,11 +161,14 @@ impl Chunk {
 impl Chunk {
     /// Makes a chunk; `called` if the output has had calls so far.
     pub fn new(chunk: easy::Chunk, called: bool) -> Self {
-        let easy::Chunk { text, reasoning, tool_calls, token, finished } = chunk;
+        let easy::Chunk { text, reasoning, tool_calls, snapshot, token, finished } = chunk;
+        let (snapshot, reasoning_snapshot) = snapshot.map(|all| (all.text, all.reasoning)).unzip();
         Self {
             text,
             reasoning,
             tool_calls: tool_calls.into_iter().map(ToolCallChunk::from).collect(),
+            snapshot,
+            reasoning_snapshot,
             token: token.as_ref().map(|sampled| sampled.token),
             logprob: token.as_ref().and_then(|sampled| sampled.logprob),
             top_logprobs: token.map(|sampled| sampled.top).unwrap_or_default(),

@@ -87,6 +87,7 @@ impl Stream {
 
 /// Waits for the end of an output without the GIL. A signal handler that raises cancels the request.
 pub fn collect(py: Python<'_>, mut stream: easy::Stream) -> PyResult<Completion> {
+    stream.require_no_snapshots().map_err(|error| raised(&error))?;
     let mut output = PartialOutput::default();
     loop {
         let finished = py.detach(|| {

@@ -89,6 +89,21 @@ def test_fills_holes(engine: Engine, wf_run: Path) -> None:
         engine.generate([5], suffix="x")
 
 
+def test_snapshots_replace_each_other(engine: Engine) -> None:
+    greedy: Any = {"temperature": 0, "max_tokens": 40, "decode_mode": "iterative"}
+    whole = engine.generate("Once upon a time", **greedy)
+    chunks = list(engine.stream("Once upon a time", diffusing=True, **greedy))
+    assert "".join(chunk.text for chunk in chunks) == whole.text
+    snapshots = [chunk.snapshot for chunk in chunks if chunk.snapshot is not None]
+    assert snapshots[-1] == whole.text
+    assert any("░" in text for text in snapshots)
+    assert all(whole.text.startswith(text.split("░")[0]) for text in snapshots)
+    assert all(chunk.snapshot is None or not chunk.text for chunk in chunks)
+    assert chunks[-1].reasoning_snapshot is None and chunks[-1].finish_reason == "length"
+    with pytest.raises(wrinklefree.RequestError, match="diffusing is for streams"):
+        engine.generate("Once", diffusing=True, **greedy)
+
+
 def test_prompts_may_be_token_ids(engine: Engine) -> None:
     ids = engine.tokenize("Once upon a time")
     from_ids = engine.generate(ids, temperature=0, max_tokens=8)

@@ -32,6 +32,7 @@ class _Options(TypedDict, total=False):
     max_tokens: int | None
     stop: str | Sequence[str] | None
     logprobs: int | None
+    diffusing: bool | None
     context_shift: int | None
     suffix: str | None
     json_schema: Mapping[str, Any] | bool | None
@@ -142,6 +143,10 @@ class Chunk:
     def reasoning(self) -> str: ...
     @property
     def tool_calls(self) -> list[ToolCallChunk]: ...
+    @property
+    def snapshot(self) -> str | None: ...
+    @property
+    def reasoning_snapshot(self) -> str | None: ...
     @property
     def token(self) -> int | None: ...
     @property

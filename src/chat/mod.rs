@@ -12,6 +12,7 @@ mod output_parser;
 mod pieces;
 mod prefixes;
 mod prompt;
+mod snapshots;
 pub mod tools;
 
 pub use answer_scope::{AnswerParser, AnswerScope};
@@ -23,3 +24,4 @@ pub use output_parser::OutputParser;
 pub use pieces::{CallPiece, OutputPiece, OutputPieces};
 pub use prefixes::SharedPrefixes;
 pub use prompt::{ChatModel, ChatPrompt, RenderedChat};
+pub use snapshots::{MASK_CHARACTER, Snapshot, Snapshots};

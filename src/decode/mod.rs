@@ -281,7 +281,8 @@ pub trait Decoder {
     }
 
     /// Returns the state after the last pass, for display: the block or the draft, with the tokens that
-    /// the pass made final. Empty while the prompt is read.
+    /// the pass made final. Empty while the prompt is read, or output is decoded again after a
+    /// [`resume`](Self::resume).
     fn slots(&self) -> Vec<Slot>;
 }
 

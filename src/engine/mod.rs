@@ -13,7 +13,7 @@ mod sequence;
 mod sharing;
 mod snapshots;
 
-pub use crate::decode::{FinishReason, NOT_FINITE};
+pub use crate::decode::{FinishReason, NOT_FINITE, Slot};
 pub use request::{EngineStats, Event, EventKind, MessageEnds, Request, SeqId, Step, SubmitError};
 
 use crate::cache::{

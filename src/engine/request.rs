@@ -168,6 +168,13 @@ impl SubmitError {
 }
 
 impl Request {
+    /// Returns true if the output comes about slot by slot: the slots of [`EventKind::Slots`] are places of
+    /// the output, and not of a draft.
+    #[must_use]
+    pub fn denoises(&self) -> bool {
+        matches!(self.mode, DecodeMode::Diffusion(_))
+    }
+
     /// Checks that no row attends to later positions.
     pub(super) fn check_causal(&self) -> Result<(), SubmitError> {
         match self.mode {
@@ -191,6 +198,7 @@ impl Request {
         match self.mode {
             DecodeMode::Diffusion(ref params) => {
                 params.check(vocab, rows)?;
+                params.check_texts(&self.tokens)?;
                 params.check_hole(self.tokens.len(), self.max_tokens, vocab)?;
             }
             _ if self.tokens.is_empty() => return Err(SubmitError::EmptyPrompt),

@@ -10,6 +10,13 @@ pub(super) fn advice(name: &str) -> Option<&'static str> {
         | "hyv4" => "mixture of experts of Hunyuan is not supported; Hy-MT2-1.8B and 7B are dense",
         "hunyuan_vl" | "hunyuan-vl" | "hunyuanvl" => "the text models are `hunyuan-dense`",
         "dflash" | "dspark" => DRAFTER,
+        "llada" | "dream" | "Dream" | "llada-moe" | "llada_moe" | "LLaDAMoE" | "rnd1" => {
+            "its attention is bidirectional over the whole sequence; this runtime computes block-causal \
+             models exactly"
+        }
+        "diffusion-gemma" | "diffusion_gemma" => {
+            "it denoises a canvas of random tokens with self-conditioning, not masks, which is not supported"
+        }
         "minicpm3" => "multi-head latent attention (MLA) is not supported",
         _ => return None,
     })

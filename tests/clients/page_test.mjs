@@ -160,6 +160,25 @@ test("modes and bounds are those of the request", async () => {
   }
 });
 
+test("an answer of block diffusion is denoised in place", async () => {
+  await open();
+  await page.getByRole("combobox", { name: "Mode" }).selectOption("iterative");
+  await page.evaluate(() => {
+    globalThis.seen = [];
+    const look = () => seen.push([...document.querySelectorAll("article.assistant .text")].at(-1)?.textContent);
+    const all = { childList: true, subtree: true, characterData: true };
+    new MutationObserver(look).observe(document.getElementById("log"), all);
+  });
+  const { text } = await answered(STORY);
+  const seen = await page.evaluate(() => globalThis.seen.filter(Boolean));
+  assert.ok(seen.some((shown) => shown.includes("\u2591")), "undecided tokens are shown");
+  assert.ok(!text.includes("\u2591"), text);
+  const messages = [{ role: "user", content: STORY }];
+  const more = { temperature: 0, max_tokens: 512, decode_mode: "iterative" };
+  const plain = await api("/v1/chat/completions", { messages, ...more });
+  assert.equal(text, words(plain.choices[0].message.content));
+});
+
 test("Stop ends the answer, here and in the server", async () => {
   await open();
   await endless();

@@ -511,3 +511,14 @@ fn hole_and_suffix_must_fit_one_block() {
     let none = DiffusionParams { suffix: Vec::new(), ..causal };
     assert_eq!(none.check_hole(40, 1000, 90), Ok(()));
 }
+
+/// The MASK token in a prompt would be a hole that nobody fills.
+#[test]
+fn mask_tokens_in_texts_are_refused() {
+    let p = DiffusionParams { suffix: vec![5, 0], ..params(Unmask::All, 8) };
+    let refused = |text, at| Err(DiffusionError::MaskedText { text, at, mask: 0 });
+    assert_eq!(p.check_texts(&[7, 9, 0]), refused("prompt", 2));
+    assert_eq!(p.check_texts(&[7, 9]), refused("suffix", 1));
+    let other = DiffusionParams { mask: 3, ..p };
+    assert_eq!(other.check_texts(&[7, 9, 0]), Ok(()));
+}

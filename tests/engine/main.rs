@@ -20,5 +20,6 @@ mod samplers;
 mod sampling;
 mod saved_prefix;
 mod shift;
+mod snapshots;
 mod transcripts;
 mod verify;

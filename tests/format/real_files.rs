@@ -342,12 +342,20 @@ fn every_type_of_a_file_loads() {
 #[test]
 fn families_that_are_not_supported_are_refused_with_what_to_do() {
     let moe = "mixture of experts of Hunyuan is not supported; Hy-MT2-1.8B and 7B are dense";
+    let whole =
+        "bidirectional over the whole sequence; this runtime computes block-causal models exactly";
+    let canvas = "a canvas of random tokens with self-conditioning, not masks";
     for (arch, words) in [
         ("hunyuan-moe", moe),
         ("hy_v3", moe),
         ("hyv4", moe),
         ("hunyuan_vl", "the text models are `hunyuan-dense`"),
         ("minicpm3", "MLA"),
+        ("llada", whole),
+        ("dream", whole),
+        ("llada-moe", whole),
+        ("rnd1", whole),
+        ("diffusion-gemma", canvas),
     ] {
         let mut gguf = Gguf::q2();
         gguf.set("general.architecture", meta_text(arch));
@@ -355,6 +363,15 @@ fn families_that_are_not_supported_are_refused_with_what_to_do() {
     }
     let hf = |field: &str, value: Value| Hf::new("llama", Style::Float).set(field, value);
     error_of(hf("model_type", json!("hunyuan_v1_moe")).load(), &["hunyuan_v1_moe", moe]);
+    for (kind, words) in [
+        ("llada", whole),
+        ("Dream", whole),
+        ("llada_moe", whole),
+        ("rnd1", whole),
+        ("diffusion_gemma", canvas),
+    ] {
+        error_of(hf("model_type", json!(kind)).load(), &[kind, words]);
+    }
     error_of(hf("model_type", json!("minicpm3")).load(), &["minicpm3", "MLA"]);
     let mlx = json!({"group_size": 128, "bits": 1});
     error_of(hf("quantization", mlx).load(), &["MLX in 1 bits", "use the GGUF file"]);

@@ -3,7 +3,7 @@
  * and without threads, with simd128 and with relaxed SIMD.
  */
 
-import type { EndToken, KvType } from "./types.js";
+import type { EndToken, KvType, Snapshot } from "./types.js";
 
 /** The exports of an artifact's JavaScript module. */
 export interface WasmBindings {
@@ -12,7 +12,7 @@ export interface WasmBindings {
     memory: WebAssembly.Memory;
   }>;
   Upload: new (name: string, size: number) => Upload;
-  Session: { open(files: Upload[], options: string): Session };
+  Session: { open(files: Upload[], drafter: Upload[], options: string): Session };
   /** Runs a worker of the thread pool until the session is freed. Exported with threads only. */
   runPoolWorker?(): void;
 }
@@ -64,6 +64,7 @@ export interface SessionInfo {
   chat: boolean;
   block_size: number | null;
   mask_token_id: number | null;
+  drafter: string | null;
 }
 
 /** Parsed result of `Session.step`: one forward pass. */
@@ -105,6 +106,7 @@ export interface SlotsEvent {
   type: "slots";
   id: number;
   slots: Slot[];
+  snapshot?: Snapshot;
 }
 
 /** A request ended. Its output is the rest, which had been held back. */
@@ -117,6 +119,9 @@ export interface EndEvent extends NewOutput {
   generated_tokens: number;
   passes: number;
   cached_tokens: number;
+  drafted_tokens: number;
+  accepted_tokens: number;
+  snapshot?: Snapshot;
 }
 
 /**

@@ -33,6 +33,7 @@ export function chatRequest(params: ChatCompletionParams): WireRequest {
   if ((params.n ?? 1) !== 1) throw unsupported("n");
   const format = params.response_format;
   if (format && format.type !== "text") throw unsupported(`response_format: ${format.type}`);
+  checkDiffusing(params);
   return { ...request, ...limits(params), ...logprobCount(params), ...logitBias(params) };
 }
 
@@ -41,6 +42,17 @@ function unsupported(name: string): WrinkleFreeError {
   const similar = similarName(name, known);
   const hint = similar && similar !== name ? `: did you mean ${similar}?` : "";
   return new WrinkleFreeError("unsupported", `the parameter ${name} is not supported${hint}`);
+}
+
+/** Refuses snapshots where they have no place. */
+function checkDiffusing({ diffusing, stream, logprobs, tools }: ChatCompletionParams): void {
+  if (!diffusing) return;
+  if (!stream) {
+    const text = "diffusing is for streams: set stream, or leave it out";
+    throw new WrinkleFreeError("bad_request", text);
+  }
+  if (logprobs) throw unsupported("logprobs with diffusing");
+  if (tools?.length) throw unsupported("tools with diffusing");
 }
 
 /** Returns the fields that end an answer. */

@@ -23,12 +23,14 @@ export class ChatResponse {
   readonly #envelope;
   readonly #withLogprobs: boolean;
   readonly #withUsage: boolean;
+  readonly #replaces: boolean;
 
   constructor(model: string, params: ChatCompletionParams) {
     const created = Math.floor(Date.now() / 1000);
     this.#envelope = { id: `chatcmpl-${randomId()}`, created, model };
     this.#withLogprobs = params.logprobs ?? false;
     this.#withUsage = params.stream_options?.include_usage ?? false;
+    this.#replaces = params.diffusing ?? false;
   }
 
   /** Collects all parts into one answer. */
@@ -70,12 +72,14 @@ export class ChatResponse {
   ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
     yield this.#chunk({ role: "assistant", content: "" }, [], null);
     let calls = false;
-    for await (const { text, reasoning, toolCalls, tokens, finishReason, stats } of parts) {
+    for await (const part of parts) {
+      const { text, reasoning, toolCalls, tokens, finishReason, stats } = this.#shown(part);
       calls ||= toolCalls.length > 0;
-      const news = Boolean(text || reasoning || toolCalls.length);
+      const replaced = this.#replaces && part.snapshot !== null;
+      const news = replaced || Boolean(text || reasoning || toolCalls.length);
       const delta = {
         ...(reasoning ? { reasoning_content: reasoning } : {}),
-        ...(text || !news ? { content: text } : {}),
+        ...(text || replaced || !news ? { content: text } : {}),
         ...(toolCalls.length ? { tool_calls: toolCalls.map(callDelta) } : {}),
       };
       if (news || (this.#withLogprobs && tokens.length)) yield this.#chunk(delta, tokens, null);
@@ -84,6 +88,12 @@ export class ChatResponse {
       const [usage, timings] = [chatUsage(stats), chatTimings(stats)];
       if (this.#withUsage) yield { ...this.#chunkEnvelope(), choices: [], usage, timings };
     }
+  }
+
+  /** Returns a part as its chunk shows it: with the whole output instead of what is new, if asked for. */
+  #shown(part: WirePart): WirePart {
+    if (!this.#replaces) return part;
+    return { ...part, text: "", reasoning: "", ...part.snapshot };
   }
 
   #chunkEnvelope() {
@@ -131,18 +141,25 @@ function chatFinishReason(reason: FinishReason | null, calls: boolean): ChatFini
   return calls && reason === "stop" ? "tool_calls" : "stop";
 }
 
-function chatUsage({ tokens, promptTokens, cachedTokens }: Stats): ChatUsage {
+function chatUsage({ tokens, promptTokens, cachedTokens, ...drafts }: Stats): ChatUsage {
   const prompt_tokens = promptTokens ?? 0;
+  const [drafted, accepted] = [drafts.draftedTokens ?? 0, drafts.acceptedTokens ?? 0];
+  const completion_tokens_details = {
+    accepted_prediction_tokens: accepted,
+    rejected_prediction_tokens: drafted - accepted,
+  };
   return {
     prompt_tokens,
     completion_tokens: tokens,
     total_tokens: prompt_tokens + tokens,
     prompt_tokens_details: { cached_tokens: cachedTokens ?? 0 },
+    ...(drafted ? { completion_tokens_details } : {}),
   };
 }
 
 /** Returns the statistics under the names of `wf-run serve`. */
 function chatTimings(stats: Stats): ChatTimings {
+  const drafts = { draft_n: stats.draftedTokens, draft_n_accepted: stats.acceptedTokens };
   return {
     first_token_seconds: (stats.timeToFirstToken ?? 0) / 1000,
     prefill_tokens_per_second: stats.prefillTokensPerSecond ?? 0,
@@ -150,6 +167,7 @@ function chatTimings(stats: Stats): ChatTimings {
     forward_passes: stats.passes ?? 0,
     tokens_per_pass: stats.tokensPerPass ?? 0,
     cached_tokens: stats.cachedTokens ?? 0,
+    ...(stats.draftedTokens ? (drafts as { draft_n: number; draft_n_accepted: number }) : {}),
   };
 }
 

@@ -119,6 +119,11 @@ export interface ChatCompletionParams {
   entropy_bound?: number | null;
   /** See {@link GenerateOptions.slotsPerPass}. */
   slots_per_pass?: number | null;
+  /**
+   * Each chunk of a stream has the whole answer so far, which replaces the one before. `"░"` stands for
+   * a token that block diffusion has not decided.
+   */
+  diffusing?: boolean | null;
   /** See {@link GenerateOptions.enableThinking}. */
   enable_thinking?: boolean | null;
   /** See {@link GenerateOptions.reasoningEffort}. */
@@ -242,6 +247,11 @@ export interface ChatUsage {
   total_tokens: number;
   /** `cached_tokens`: number of prompt tokens found in the prefix cache. */
   prompt_tokens_details: { cached_tokens: number };
+  /** Drafted tokens that were right and wrong, if there were drafts. */
+  completion_tokens_details?: {
+    accepted_prediction_tokens: number;
+    rejected_prediction_tokens: number;
+  };
 }
 
 /** Times of an answer, named as in the answers of `wf-run serve`. */
@@ -258,6 +268,10 @@ export interface ChatTimings {
   tokens_per_pass: number;
   /** Number of prompt tokens found in the prefix cache. */
   cached_tokens: number;
+  /** Number of drafted tokens, if there were any. */
+  draft_n?: number;
+  /** Number of those that were right. */
+  draft_n_accepted?: number;
 }
 
 /** Log-probabilities of the answer's tokens. */

@@ -69,6 +69,10 @@ export class Engine {
    * ```
    */
   async generate(prompt: Prompt, options: GenerateOptions = {}): Promise<string> {
+    if ("diffusing" in options) {
+      const message = "diffusing: only `stream` has snapshots: leave it out";
+      throw new WrinkleFreeError("bad_request", message);
+    }
     let text = "";
     for await (const part of this.stream(prompt, { watch: false, ...options })) text += part.text;
     return text;

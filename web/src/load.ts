@@ -9,8 +9,8 @@ import type { PagePlatform } from "./platform/platform.js";
 import type { ModelFile, AssetUrls } from "./protocol.js";
 import { LOAD_OPTIONS, loadSettings } from "./load_settings.js";
 import { withOptionNames } from "./option_names.js";
-import { modelFiles } from "./sources.js";
-import type { EngineInfo } from "./types.js";
+import { modelFiles, namedFiles } from "./sources.js";
+import type { EngineInfo, LoadOptions } from "./types.js";
 
 /** Creates `load` for a platform. `relative`: the package's files, relative to its module. */
 export function createLoad(platform: PagePlatform, relative: AssetUrls): LoadFunction {
@@ -19,13 +19,15 @@ export function createLoad(platform: PagePlatform, relative: AssetUrls): LoadFun
     signal?.throwIfAborted?.();
     const assets = resolveAssets(relative, platform.resolve);
     const sources = modelFiles(source, platform.resolve, assets.model);
-    const settings = loadSettings(options, sources);
+    const drafts = draftFiles(options?.draftModel, platform.resolve);
+    const settings = loadSettings(options, sources, drafts);
     // What the caller's server may know is not for the host of this package.
     if (source === "default") settings.headers = {};
     const connection = new WorkerConnection(() => platform.spawn(assets.worker), onProgress);
-    const files = sources.map(withServedBuffers);
-    const call = { type: "load", files, settings, assets } as const;
-    const info = connection.call<EngineInfo>(call, bufferPorts(files)).catch((error) => {
+    const [files, drafter] = [sources.map(withServedBuffers), drafts.map(withServedBuffers)];
+    const call = { type: "load", files, drafter, settings, assets } as const;
+    const ports = bufferPorts([...files, ...drafter]);
+    const info = connection.call<EngineInfo>(call, ports).catch((error) => {
       throw withOptionNames(error, LOAD_OPTIONS);
     });
     info.catch((error) => connection.close(error));
@@ -37,6 +39,11 @@ export function createLoad(platform: PagePlatform, relative: AssetUrls): LoadFun
     };
     return new Engine(connection, await raceAbort(info, signal, abort));
   };
+}
+
+/** Returns the files of a drafter; none without one. */
+function draftFiles(source: LoadOptions["draftModel"], resolve: (url: string | URL) => string) {
+  return source === undefined ? [] : namedFiles(source, resolve);
 }
 
 function bufferPorts(files: readonly ModelFile[]): Transferable[] {

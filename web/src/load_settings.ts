@@ -25,6 +25,8 @@ export const LOAD_OPTIONS = Object.keys({
   attention: true,
   allowControlTokens: true,
   mtp: true,
+  draftModel: true,
+  draftLayout: true,
   stopTokens: true,
   chatTemplate: true,
   templateFixes: true,
@@ -33,11 +35,15 @@ export const LOAD_OPTIONS = Object.keys({
 } satisfies Record<keyof LoadOptions, true>);
 
 /**
- * Returns the settings for these files.
+ * Returns the settings for these files of a model and of its drafter.
  *
  * @throws {@link WrinkleFreeError} `"bad_request"`, with the option's name in the message
  */
-export function loadSettings(options: LoadOptions, files: readonly SourceFile[]): LoadSettings {
+export function loadSettings(
+  options: LoadOptions,
+  files: readonly SourceFile[],
+  drafter: readonly SourceFile[] = [],
+): LoadSettings {
   refuseUnknown("load", options, LOAD_OPTIONS);
   const { threads = "auto", simd = "auto", cache = true, context, sha256 = {}, name } = options;
   const { kvType = {}, attention, mtp = false, onProgress, signal } = options;
@@ -51,6 +57,12 @@ export function loadSettings(options: LoadOptions, files: readonly SourceFile[])
   const attentionOk = attention === undefined || typeof attention === "string";
   check("attention", attentionOk, "a string", attention);
   check("mtp", typeof mtp === "boolean", "true or false", mtp);
+  const { draftModel, draftLayout } = options;
+  const layouts = ["dflash", "dspark"];
+  const layoutOk = draftLayout === undefined || layouts.includes(draftLayout);
+  check("draftLayout", layoutOk, `one of ${layouts.join(", ")}`, draftLayout);
+  const drafts = draftLayout === undefined || draftModel !== undefined;
+  check("draftLayout", drafts, "draftModel next to it, whose layout it is", draftLayout);
   check("cache", typeof cache === "boolean", "true or false", cache);
   const listens = onProgress === undefined || typeof onProgress === "function";
   check("onProgress", listens, "a function", onProgress);
@@ -62,10 +74,11 @@ export function loadSettings(options: LoadOptions, files: readonly SourceFile[])
     simd,
     cache,
     headers: requestHeaders(options.headers),
-    sha256: hashes(sha256, files),
+    sha256: hashes(sha256, [...files, ...drafter]),
     ...(context === undefined ? {} : { context }),
     text: textSettings(options),
     ...(mtp ? { mtp: true } : {}),
+    ...(draftLayout ? { draftLayout } : {}),
     kv: { ...kvTypes(kvType), ...(attention === undefined ? {} : { attention }) },
   };
 }

@@ -2,7 +2,7 @@
 
 import type { WireError } from "./errors.js";
 import type { FinishReason, Slot } from "./bindings.js";
-import type { EngineInfo, Progress, Stats, Token, ToolCallPart } from "./types.js";
+import type { EngineInfo, Progress, Snapshot, Stats, Token, ToolCallPart } from "./types.js";
 
 /** Name of a WebAssembly module in `dist/wasm`. */
 export type Artifact = `${"single" | "threads"}-${"simd128" | "relaxed"}`;
@@ -46,6 +46,8 @@ export interface LoadSettings {
   kv: { keys?: string; values?: string; attention?: string };
   /** Loads the block for multi-token prediction. Under the core's name. */
   mtp?: boolean;
+  /** Layout of the drafter's blocks. */
+  draftLayout?: "dflash" | "dspark";
   /** Options of tokens and templates, under the core's names. */
   text: {
     allow_control_tokens?: boolean | undefined;
@@ -62,7 +64,15 @@ export type WireRequest = Record<string, unknown>;
 
 /** Messages from the page to a worker. */
 export type ToWorker =
-  | { type: "load"; id: number; files: ModelFile[]; settings: LoadSettings; assets: AssetUrls }
+  | {
+      type: "load";
+      id: number;
+      files: ModelFile[];
+      /** Files of the drafter; empty if there is none. */
+      drafter: ModelFile[];
+      settings: LoadSettings;
+      assets: AssetUrls;
+    }
   /** Cancels the `load` in progress. */
   | { type: "abort" }
   | { type: "tokenize"; id: number; text: string; special: boolean }
@@ -93,6 +103,7 @@ export interface WirePart {
   toolCalls: ToolCallPart[];
   tokens: Token[];
   provisional: Slot[];
+  snapshot: Snapshot | null;
   stats: Stats;
   finishReason: FinishReason | null;
 }

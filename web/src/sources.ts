@@ -42,6 +42,18 @@ export function modelFiles(
   builtIn: string,
 ): SourceFile[] {
   if (source === "default") return [{ name: BUILT_IN, segments: [{ from: "url", url: builtIn }] }];
+  return namedFiles(source, resolve);
+}
+
+/**
+ * Returns the files of a model, or of a drafter, that are not in this package.
+ *
+ * @throws {@link WrinkleFreeError} `"bad_source"`
+ */
+export function namedFiles(
+  source: FileSource | readonly FileSource[],
+  resolve: (url: string | URL) => string,
+): SourceFile[] {
   const sources = isList(source) ? source : [source];
   if (sources.length === 0) throw new WrinkleFreeError("bad_source", "the list of files is empty");
   const files = joinSplitFiles(sources.map((one) => toSegment(one, resolve)));
@@ -52,7 +64,7 @@ export function modelFiles(
   return files;
 }
 
-function isList(source: ModelSource): source is readonly FileSource[] {
+function isList(source: FileSource | readonly FileSource[]): source is readonly FileSource[] {
   return Array.isArray(source);
 }
 

@@ -93,6 +93,16 @@ export interface LoadOptions {
    */
   mtp?: boolean;
   /**
+   * Drafter for the model (DFlash, DSpark): a GGUF file, or the files of a Hugging Face directory. It
+   * drafts by default then: the same text in fewer passes.
+   */
+  draftModel?: FileSource | readonly FileSource[];
+  /**
+   * What a row of the drafter's blocks predicts: the token at its own position (`"dflash"`), or the one
+   * after it (`"dspark"`). The default is what its files state, or let conclude.
+   */
+  draftLayout?: "dflash" | "dspark";
+  /**
    * Tokens that end a text, by exact name or id, in addition to those of the model's files and those that are
    * known by name.
    */
@@ -200,10 +210,18 @@ export interface GenerateOptions {
   slotsPerPass?: number;
   /**
    * Source of drafts in mode `"verify"`: `"denoise"` (one block-diffusion pass; default where the
-   * model can), `"mtp"` (the block for multi-token prediction of a model that was loaded with `mtp`) or
-   * `"ngram"` (the continuation of an earlier occurrence of the same tokens).
+   * model can), `"mtp"` (the block for multi-token prediction of a model that was loaded with `mtp`),
+   * `"model"` (the drafter that was loaded as `draftModel`; default then) or `"ngram"` (the continuation
+   * of an earlier occurrence of the same tokens).
    */
   draft?: string;
+  /** Confidence below which a drafter's drafts end, 0 to 1, for drafters with a confidence head. */
+  draftThreshold?: number;
+  /**
+   * Cost of one more row in a pass, as a share of a pass of one row, at least 0. Drafts end where they
+   * cost more than they save; 0 always drafts. The default is measured when the model is loaded.
+   */
+  rowCost?: number;
   /** Maximum number of tokens of a draft (default 8). */
   draftLength?: number;
   /** Id of the MASK token. The default is the model's. */
@@ -226,6 +244,11 @@ export interface GenerateOptions {
 export interface StreamOptions extends GenerateOptions {
   /** Reports the block or draft in progress after each pass, in `provisional` (default `true`). */
   watch?: boolean;
+  /**
+   * Reports the whole answer so far after each pass, in `snapshot` (default `false`). `"░"` stands for
+   * a token that block diffusion has not decided.
+   */
+  diffusing?: boolean;
 }
 
 /**
@@ -276,6 +299,10 @@ export interface Stats {
   cachedTokens: number | null;
   /** Number of forward passes; known at the end. */
   passes: number | null;
+  /** Number of drafted tokens that were checked; known at the end. */
+  draftedTokens: number | null;
+  /** Number of those that were right; known at the end. */
+  acceptedTokens: number | null;
   /** Generated tokens per forward pass; known at the end. */
   tokensPerPass: number | null;
   /** Tokens per second after the first token, which is not counted. */
@@ -298,10 +325,23 @@ export interface Part {
   tokens: Token[];
   /** The block or draft in progress, if the decode mode has one and `watch` is on. */
   provisional: Slot[];
+  /**
+   * The whole answer so far, if `diffusing` is on and it has changed; it replaces the snapshot before
+   * it. That of the last part equals the answer.
+   */
+  snapshot: Snapshot | null;
   /** Statistics so far. */
   stats: Stats;
   /** Reason for the end, in the last part; `null` before it. */
   finishReason: Exclude<FinishReason, "cancelled"> | null;
+}
+
+/** The whole output so far. */
+export interface Snapshot {
+  /** The answer. */
+  text: string;
+  /** The reasoning before it. */
+  reasoning: string;
 }
 
 /** A part of a call of a tool. The texts of all parts with one `index` are the call's arguments. */
@@ -362,6 +402,8 @@ export interface EngineInfo {
   blockSize: number | null;
   /** Id of the MASK token; `null` if the model has none. */
   maskTokenId: number | null;
+  /** How the drafter was read; `null` if there is none. */
+  drafter: string | null;
   /** WebAssembly module in use, such as `"threads-relaxed"` or `"single-simd128"`. */
   artifact: string;
   /**

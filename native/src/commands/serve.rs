@@ -189,7 +189,10 @@ fn check_cache(server: &ServerArgs, scheduler: &SchedulerArgs) -> anyhow::Result
 fn only_drafter(drafter: &DrafterArgs, several: bool) -> anyhow::Result<Option<DrafterOptions>> {
     let drafter = drafter.options()?;
     if drafter.is_some() && several {
-        return Err(usage("--draft-model drafts for one model, but this server has several"));
+        return Err(usage(
+            "--draft-model drafts for one model, but this server has several: `draft_model` in an entry of \
+             the list `models` is the drafter of that model",
+        ));
     }
     Ok(drafter)
 }
@@ -241,10 +244,11 @@ fn load_model(
     settings: &Settings,
     drafter: Option<DrafterOptions>,
 ) -> LoadModel {
-    let mtp = settings.may_use_mtp() && drafter.is_none();
-    let drafter = drafter.filter(|_| settings.may_use_draft_model());
+    let (may_use_mtp, may_use_drafter) = (settings.may_use_mtp(), settings.may_use_draft_model());
     Box::new(move |source, runtime, progress| {
-        let drafter = drafter.clone();
+        let drafter = source.open.drafter.clone().or(drafter.clone());
+        let mtp = may_use_mtp && drafter.is_none();
+        let drafter = drafter.filter(|_| may_use_drafter);
         let options = OpenOptions { mtp, drafter, ..source.open.clone() };
         let loaded = Loaded::open(&options, runtime, progress)?;
         Ok(match synthetic {

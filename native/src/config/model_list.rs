@@ -2,7 +2,9 @@
 
 use super::KeepAlive;
 use super::file::{Node, Value, at};
+use crate::models::DrafterOptions;
 use std::ffi::OsString;
+use wrinklefree::format::DraftLayout;
 
 /// An entry of the list.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,10 +23,15 @@ pub struct ModelEntry {
     pub keep_alive: Option<KeepAlive>,
     /// Load it at the start.
     pub preload: bool,
+    /// Its drafter, and the layout of the drafter's blocks.
+    pub drafter: Option<DrafterOptions>,
+    /// Confidence below which drafts end.
+    pub draft_threshold: Option<f32>,
 }
 
 /// Keys of an entry.
-const KEYS: &str = "name, model_path, revision, aliases, context, keep_alive, preload";
+const KEYS: &str = "name, model_path, revision, aliases, context, keep_alive, preload, draft_model, \
+                    draft_layout, draft_threshold";
 
 /// Reads the list.
 ///
@@ -55,6 +62,7 @@ fn entry(node: Node) -> Result<ModelEntry, String> {
         return Err(at(line, format!("a model has lines of `key: value` with {KEYS}")));
     };
     let mut entry = ModelEntry::default();
+    let mut layout = None;
     for (key, node) in fields {
         let line = node.line;
         if node.value == Value::Null {
@@ -74,13 +82,43 @@ fn entry(node: Node) -> Result<ModelEntry, String> {
             }
             "keep_alive" => entry.keep_alive = Some(parsed(&key, node)?),
             "preload" => entry.preload = parsed(&key, node)?,
+            "draft_model" => {
+                let model = text(&key, node)?.into();
+                entry.drafter = Some(DrafterOptions { model, layout: None });
+            }
+            "draft_layout" => layout = Some(draft_layout(&key, node)?),
+            "draft_threshold" => {
+                let threshold = parsed(&key, node)?;
+                if !(0.0..=1.0).contains(&threshold) {
+                    let range = "expected a number from 0 to 1";
+                    return Err(at(line, format!("`draft_threshold` is {threshold}: {range}")));
+                }
+                entry.draft_threshold = Some(threshold);
+            }
             _ => return Err(at(line, format!("unknown key `{key}` of a model: expected {KEYS}"))),
         }
+    }
+    match &mut entry.drafter {
+        Some(drafter) => drafter.layout = layout,
+        None if layout.is_some() || entry.draft_threshold.is_some() => {
+            let keys = "`draft_layout` and `draft_threshold` are for a drafter";
+            return Err(at(line, format!("{keys}: name its files in `draft_model`")));
+        }
+        None => {}
     }
     match entry.name.is_empty() || entry.name == "default" {
         true => Err(at(line, "a model needs a `name` other than `default`")),
         false => Ok(entry),
     }
+}
+
+fn draft_layout(key: &str, node: Node) -> Result<DraftLayout, String> {
+    let line = node.line;
+    let text = text(key, node)?;
+    DraftLayout::ALL.into_iter().find(|layout| layout.name() == text).ok_or_else(|| {
+        let names = DraftLayout::ALL.map(DraftLayout::name).join(" or ");
+        at(line, format!("`{key}` cannot be `{text}`: expected {names}"))
+    })
 }
 
 fn text(key: &str, node: Node) -> Result<String, String> {
@@ -132,6 +170,12 @@ mod tests {
         };
         assert_eq!(entries[1], b);
         assert_eq!(list("~"), Ok(Vec::new()));
+        let drafts =
+            "- name: a\n  draft_layout: dspark\n  draft_model: ./d\n  draft_threshold: 0.4\n";
+        let drafts = &list(drafts).expect("a list")[0];
+        let layout = Some(DraftLayout::Dspark);
+        assert_eq!(drafts.drafter, Some(DrafterOptions { model: "./d".into(), layout }));
+        assert_eq!(drafts.draft_threshold, Some(0.4));
     }
 
     #[test]
@@ -144,6 +188,13 @@ mod tests {
             ("- name: a\n  size: 1", "line 2: unknown key `size`"),
             ("- name: a\n  context: many", "line 2: `context` cannot be `many`"),
             ("- name: a\n  context: 0", "line 2: `context` is 0"),
+            (
+                "- name: a\n  draft_layout: x",
+                "line 2: `draft_layout` cannot be `x`: expected dflash",
+            ),
+            ("- name: a\n  draft_layout: dflash", "line 1: `draft_layout` and"),
+            ("- name: a\n  draft_threshold: 0.5", "name its files in `draft_model`"),
+            ("- name: a\n  draft_model: d\n  draft_threshold: 2", "line 3: `draft_threshold` is 2"),
             ("- name: a\n- name: b\n  aliases: a", "two models are called `a`"),
         ] {
             let error = list(text).expect_err(text);

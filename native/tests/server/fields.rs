@@ -503,7 +503,7 @@ fn settings_of_loading_are_hints() {
     for (path, field, value) in [
         ("/completion", "n_keep", json!(-1)),
         ("/completion", "n_discard", json!(64)),
-        ("/completion", "speculative.n_max", json!(16)),
+        ("/completion", "speculative.ngram_size_n", json!(16)),
         ("/v1/chat/completions", "n_keep", json!(8)),
         ("/v1/chat/completions", "guided_decoding_backend", json!("outlines")),
         ("/v1/completions", "priority", json!(1)),

@@ -30,6 +30,7 @@ mod reasoning;
 mod security;
 mod serve;
 mod silence;
+mod snapshots;
 mod stop_tokens;
 mod structured;
 mod templates;

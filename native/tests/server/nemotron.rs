@@ -52,3 +52,42 @@ fn holes_are_filled_within_one_block() {
     assert_eq!(refused["error"]["param"], "suffix", "{refused}");
     assert!(refused["error"]["message"].as_str().unwrap().contains("at most 8 fit"), "{refused}");
 }
+
+#[test]
+fn grammars_log_probabilities_and_cancelled_texts_in_every_mode() {
+    let server = Server::start(&["-m", MODEL, "--kv-dtype", "f32", "--row-cost", "0"]);
+    let modes = ["ar", "verify", "iterative"];
+    let body = |mode: &str, more: Value| {
+        let mut body = json!({"prompt": "anna likes the", "decode_mode": mode, "temperature": 0,
+            "max_tokens": 40});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let answer = |mode: &str, more: Value| {
+        let answer = server.post("/v1/completions", &body(mode, more)).is(200).json();
+        (answer["choices"][0]["text"].clone(), answer["choices"][0]["logprobs"].clone())
+    };
+    let grammar = json!({"regex": "( (red|blue) (cat|bird)){3}\\."});
+    let texts = modes.map(|mode| answer(mode, grammar.clone()).0);
+    assert_eq!(texts[0], texts[1], "`verify` gives the text of `ar`");
+    for text in texts.iter().map(|text| text.as_str().expect("text")) {
+        let words: Vec<&str> = text.strip_suffix('.').expect("a dot").split(' ').skip(1).collect();
+        assert_eq!(words.len(), 6, "{text}");
+        assert!(words.iter().all(|word| ["red", "blue", "cat", "bird"].contains(word)), "{text}");
+    }
+    let scored = modes.map(|mode| answer(mode, json!({"logprobs": 2, "max_tokens": 20})).1);
+    assert_eq!(scored[0], scored[1]);
+    for (mode, logprobs) in modes.iter().zip(&scored) {
+        let values = logprobs["token_logprobs"].as_array().expect("values");
+        assert!(!values.is_empty() && values.iter().all(Value::is_number), "{mode}: {logprobs}");
+    }
+    // Clients that leave in the middle of a block change no other text.
+    let before = modes.map(|mode| answer(mode, json!({})).0);
+    for mode in modes {
+        let endless = json!({"stream": true, "max_tokens": 400, "ignore_eos": true});
+        let body = body(mode, endless).to_string();
+        drop(server.open("POST", "/v1/completions", "", &body));
+    }
+    assert_eq!(modes.map(|mode| answer(mode, json!({})).0), before);
+    server.idle();
+}

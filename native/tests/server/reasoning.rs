@@ -19,7 +19,8 @@ const TEMPLATE: &str = "{{ bos_token }}{%- for m in messages -%}\
 
 const TOKENS: [&str; 4] = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
 
-fn model() -> (TempDir, String) {
+/// A model that thinks.
+pub fn model() -> (TempDir, String) {
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("thinking.wf.safetensors");
     write_with(&path, TEMPLATE, &TOKENS);

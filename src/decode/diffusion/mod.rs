@@ -494,6 +494,8 @@ impl Decoder for BlockDiffusion {
     fn slots(&self) -> Vec<Slot> {
         match self.stage {
             Stage::Prefill => Vec::new(),
+            // The restarted block would show slots as masked whose tokens have been output.
+            _ if self.repeated > 0 => Vec::new(),
             _ if self.finished_view.is_empty() => self.block.view(),
             _ => self.finished_view.clone(),
         }

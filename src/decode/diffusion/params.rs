@@ -156,6 +156,18 @@ pub enum DiffusionError {
         /// Size of the vocabulary.
         vocab: usize,
     },
+    /// The prompt or the suffix has the MASK token.
+    #[error(
+        "token {at} of the {text} is the MASK token {mask}, which is a hole to the model: leave it out"
+    )]
+    MaskedText {
+        /// Which text: `prompt` or `suffix`.
+        text: &'static str,
+        /// Index of the token in the text, from 0.
+        at: usize,
+        /// Id of the MASK token.
+        mask: u32,
+    },
     /// A block needs more rows than a forward pass may have.
     #[error(
         "block_size {block} needs passes of {needed} rows, but a forward pass has at most {rows} rows"
@@ -213,6 +225,22 @@ impl DiffusionParams {
             }
             Unmask::Top(0) => Err(DiffusionError::Top),
             _ => Ok(()),
+        }
+    }
+
+    /// Checks that neither the prompt nor the suffix has the MASK token.
+    ///
+    /// # Errors
+    /// [`DiffusionError::MaskedText`]
+    pub fn check_texts(&self, prompt: &[u32]) -> Result<(), DiffusionError> {
+        let mask = self.mask;
+        let masked = |(text, tokens): (&'static str, &[u32])| {
+            let at = tokens.iter().position(|&token| token == mask)?;
+            Some(DiffusionError::MaskedText { text, at, mask })
+        };
+        match [("prompt", prompt), ("suffix", &self.suffix)].into_iter().find_map(masked) {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
     }
 

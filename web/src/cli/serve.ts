@@ -83,9 +83,10 @@ async function answer(
   } else if (isGet && path === "/health") {
     json(response, 200, { status: "ok" });
   } else if (isGet && path === "/v1/models") {
-    const { name, parameters, contextLength } = engine.info();
-    // The page chooses its suggestions by the number of parameters.
-    const meta = { n_params: parameters, n_ctx_train: contextLength };
+    const { name, parameters, contextLength, defaultDecodeMode } = engine.info();
+    // The page chooses its suggestions by the number of parameters, and shows how answers are denoised.
+    const denoises = defaultDecodeMode === "iterative";
+    const meta = { n_params: parameters, n_ctx_train: contextLength, denoises };
     const model = { id: name, object: "model", created: 0, owned_by: "wrinklefree", meta };
     json(response, 200, { object: "list", data: [model] });
   } else if (request.method === "POST" && path === "/v1/chat/completions") {

@@ -98,15 +98,18 @@ export class ActiveRequests {
   }
 
   /** Each state of a block is shown, so it ends the part. */
-  #onSlots(request: ActiveRequest, { slots }: SlotsEvent): void {
-    if (slots.length === 0) return;
-    pendingPart(request).provisional = slots;
+  #onSlots(request: ActiveRequest, { slots, snapshot }: SlotsEvent): void {
+    if (slots.length === 0 && !snapshot) return;
+    const part = pendingPart(request);
+    part.provisional = slots;
+    part.snapshot = snapshot ?? null;
     this.#flush(request);
   }
 
   #onEnd(request: ActiveRequest, event: EndEvent): void {
     const part = pendingPart(request);
     addOutput(part, event);
+    part.snapshot = event.snapshot ?? null;
     if (event.reason === "model_error") this.#failed.push(request.id);
     else part.finishReason = event.reason;
     this.#flush(request, event);
@@ -149,7 +152,8 @@ function wellFormed(_: string, value: unknown): unknown {
 function pendingPart(request: ActiveRequest): WirePart {
   const stats = request.timer.stats();
   const output = { text: "", reasoning: "", toolCalls: [], tokens: [], provisional: [] };
-  return (request.pending ??= { id: request.id, ...output, finishReason: null, stats });
+  const rest = { snapshot: null, finishReason: null, stats };
+  return (request.pending ??= { id: request.id, ...output, ...rest });
 }
 
 /** Adds an event's output to a part. A call gets its id when it begins. */

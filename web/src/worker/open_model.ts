@@ -25,13 +25,14 @@ type LoadMessage = Extract<ToWorker, { type: "load" }>;
 
 /** Chooses an artifact, reads the files into its memory and opens a session on them. */
 export async function openModel(
-  { files, settings, assets }: LoadMessage,
+  { files, drafter, settings, assets }: LoadMessage,
   platform: WorkerPlatform,
   signal: AbortSignal,
   onProgress: (progress: Progress) => void,
 ): Promise<OpenModel> {
   const { headers } = settings;
-  const located = await Promise.all(files.map((file) => locate(file, platform, signal, headers)));
+  const all = [...files, ...drafter];
+  const located = await Promise.all(all.map((file) => locate(file, platform, signal, headers)));
   const notes: string[] = [];
   const memoryNote = checkMemory(located, deviceMemory());
   if (memoryNote) notes.push(memoryNote);
@@ -44,12 +45,9 @@ export async function openModel(
     addNote: (text: string) => void notes.push(text),
   };
   const received = await inParallel(located, (file) => receive(file, context), stop);
-  const session = openSession(
-    started,
-    received.map(({ upload }) => upload),
-    settings,
-    choice,
-  );
+  const uploads = received.map(({ upload }) => upload);
+  const own = uploads.splice(0, files.length);
+  const session = openSession(started, [own, uploads], settings, choice);
   const loaded = received.map(({ loaded }) => loaded);
   const info = engineInfo(session, choice, loaded, { cache: cacheState(why, received), notes });
   if (!info.chat) info.notes.push(noTemplate(info.name));
@@ -129,12 +127,12 @@ async function inParallel<T, R>(
 
 function openSession(
   { bindings, poolWorkers }: StartedArtifact,
-  uploads: Upload[],
-  { name, context, kv, text, mtp }: LoadSettings,
+  [model, drafter]: [Upload[], Upload[]],
+  { name, context, kv, text, mtp, draftLayout: draft_layout }: LoadSettings,
   { threads }: ArtifactChoice,
 ): Session {
-  const options = { name, threads, context, kv, mtp, ...text };
-  const session = bindings.Session.open(uploads, JSON.stringify(options));
+  const options = { name, threads, context, kv, mtp, draft_layout, ...text };
+  const session = bindings.Session.open(model, drafter, JSON.stringify(options));
   runPoolWorkers(poolWorkers);
   return session;
 }
@@ -169,6 +167,7 @@ function engineInfo(
     chat: info.chat,
     blockSize: info.block_size,
     maskTokenId: info.mask_token_id,
+    drafter: info.drafter,
     artifact: choice.artifact,
     artefact: choice.artifact,
     why: { ...choice.why, cache },

@@ -36,6 +36,8 @@ export class RequestTimer {
       promptTokens: end?.prompt_tokens ?? null,
       cachedTokens: end?.cached_tokens ?? null,
       passes: end?.passes ?? null,
+      draftedTokens: end?.drafted_tokens ?? null,
+      acceptedTokens: end?.accepted_tokens ?? null,
       tokensPerPass: end ? ratio(end.generated_tokens, end.passes) : null,
       tokensPerSecond: elapsed === null ? null : perSecond(this.#tokens - 1, elapsed),
       timeToFirstToken: first === null ? null : first - this.submitted,

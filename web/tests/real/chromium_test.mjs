@@ -1,13 +1,14 @@
 // Compares tokens with `wf-run` in headless Chromium: every module, decode mode and kind of file.
 
 import assert from "node:assert/strict";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { launch, until, workers } from "../demo/page.mjs";
 import { host } from "../demo/server.mjs";
+import { drafter } from "./drafter.mjs";
 import { MODES, PROMPTS, WILD, native } from "./native.mjs";
 
 const root = fileURLToPath(new URL("../../dist", import.meta.url));
@@ -123,6 +124,96 @@ for (const [kind, files] of Object.entries({
     }
   });
 }
+
+/** Writes files to a folder and returns its path. */
+function written(folder, files) {
+  mkdirSync(folder, { recursive: true });
+  for (const [name, bytes] of Object.entries(files)) writeFileSync(join(folder, name), bytes);
+  return folder;
+}
+
+/** Files as a page can take them. */
+const forPage = (files) => Object.entries(files).map(([name, bytes]) => [name, [...bytes]]);
+
+test("a Nemotron, a drafter for it, a hole and snapshots give the native tokens", async () => {
+  const source = fileURLToPath(new URL("../../../tests/golden/models/nemotron/", import.meta.url));
+  const names = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
+  const files = Object.fromEntries(names.map((name) => [name, readFileSync(source + name)]));
+  const drafts = drafter(JSON.parse(files["config.json"]), [0, 2]);
+  const folder = mkdtempSync(join(tmpdir(), "wrinklefree-"));
+  const page = await browser.newPage();
+  try {
+    const own = ["--model", written(join(folder, "model"), files), "--kv-dtype", "f32"];
+    const drafting = ["--draft-model", written(join(folder, "draft"), drafts), "--row-cost", "0"];
+    const [prompt, hole] = ["anna likes the red", ["--suffix", "t."]];
+    const want = {
+      ar: native(prompt, "ar", own),
+      iterative: native(prompt, "iterative", own),
+      verify: native(prompt, "verify", [...own, ...drafting]),
+      hole: native("ben sees the red c", "iterative", [...own, ...hole], 3),
+    };
+    assert.deepEqual(want.verify.tokens, want.ar.tokens);
+    await page.goto(`${plain.url}index.js`);
+    const got = await page.evaluate(
+      async ([url, model, drafter, prompt]) => {
+        const { load } = await import(`${url}index.js`);
+        const file = ([name, bytes]) => new File([Uint8Array.from(bytes)], name);
+        const options = { threads: 1, kvType: "f32" };
+        const draftModel = drafter.map(file);
+        const engine = await load(model.map(file), options);
+        const drafting = await load(model.map(file), { ...options, draftModel });
+        const ask = async (engine, prompt, more) => {
+          const answer = { tokens: [], text: "" };
+          const snapshots = [];
+          let stats;
+          const settings = { temperature: 0, maxTokens: 80, raw: true, ...more };
+          for await (const part of engine.stream(prompt, settings)) {
+            answer.tokens.push(...part.tokens.map((token) => token.id));
+            answer.text += part.text;
+            if (part.snapshot) snapshots.push(part.snapshot.text);
+            stats = part.stats;
+          }
+          return { answer, snapshots, stats };
+        };
+        const hole = { decodeMode: "iterative", suffix: "t.", maxTokens: 3, raw: false };
+        const chat = { draft: "model", decodeMode: "verify", rowCost: 0 };
+        const found = {
+          ar: await ask(engine, prompt, { decodeMode: "ar" }),
+          iterative: await ask(engine, prompt, { decodeMode: "iterative", diffusing: true }),
+          verify: await ask(drafting, prompt, chat),
+          hole: await ask(engine, "ben sees the red c", { ...hole, diffusing: true }),
+          drafter: drafting.info().drafter,
+          none: engine.info().drafter,
+        };
+        await Promise.all([engine.dispose(), drafting.dispose()]);
+        return found;
+      },
+      [plain.url, forPage(files), forPage(drafts), prompt],
+    );
+    for (const name of Object.keys(want)) assert.deepEqual(got[name].answer, want[name], name);
+    assert.match(got.drafter, /layout dflash/);
+    assert.equal(got.none, null);
+    const { draftedTokens, acceptedTokens } = got.verify.stats;
+    assert.ok(
+      draftedTokens > 80 && acceptedTokens <= draftedTokens,
+      JSON.stringify(got.verify.stats),
+    );
+    assert.equal(got.iterative.stats.draftedTokens, 0);
+    for (const name of ["iterative", "hole"]) {
+      const { answer, snapshots } = got[name];
+      assert.equal(snapshots.at(-1), answer.text);
+      assert.ok(
+        snapshots.some((text) => text.includes("\u2591")),
+        snapshots.join("|"),
+      );
+      assert.ok(snapshots.every((text) => answer.text.startsWith(text.split("\u2591")[0])));
+    }
+    assert.deepEqual(got.ar.snapshots, []);
+  } finally {
+    await page.close();
+    rmSync(folder, { recursive: true });
+  }
+});
 
 test("disposed engines leave no thread", async () => {
   const page = await browser.newPage();

@@ -22,12 +22,12 @@ const program =
  */
 export const WILD = { temperature: 8, seed: 2 };
 
-/** Returns tokens and text of an answer of at most 80 tokens. `more` are further options. */
-export function native(prompt, mode, more = []) {
-  const args = ["generate", "--json", "-n", "80", "--decode-mode", mode, "--temperature", "0"];
+/** Returns tokens and text of an answer of at most so many tokens. `more` are further options. */
+export function native(prompt, mode, more = [], tokens = 80) {
+  const args = ["generate", "--json", "-n", tokens, "--decode-mode", mode, "--temperature", "0"];
   const output = execFileSync(program, [...args, ...more, prompt]).toString();
-  const { tokens, text } = JSON.parse(output);
-  return { tokens, text };
+  const answer = JSON.parse(output);
+  return { tokens: answer.tokens, text: answer.text };
 }
 
 /** Starts `wf-run serve` with a model. Returns a function that posts a chat request, and one that ends the server. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { LoadOptions, Part, Progress } from "../../src/types.js";
+import type { GenerateOptions, LoadOptions, Part, Progress } from "../../src/types.js";
 import { load, rawLoad } from "./fake/load.js";
 
 describe("loading", () => {
@@ -43,6 +43,30 @@ describe("loading", () => {
     ] as const) {
       expect((await load(new Blob(["x"]), { mtp })).info()).toMatchObject({ defaultDecodeMode });
     }
+  });
+
+  test("loads a drafter next to the model", async () => {
+    const draftModel = [new File(["d"], "config.json"), new File(["e"], "d.safetensors")];
+    const engine = await load(new File(["x"], "m.gguf"), { draftModel, draftLayout: "dspark" });
+    const { name, drafter, files, weightsBytes } = engine.info();
+    expect([name, drafter, weightsBytes]).toEqual(["m", "config.json,d.safetensors", 1]);
+    expect(files.map((file) => file.name)).toEqual(["m.gguf", "config.json", "d.safetensors"]);
+    expect((await load(new Blob(["x"]))).info().drafter).toBe(null);
+    for (const [options, message] of [
+      [{ draftLayout: "dflash" }, /draftLayout: expected draftModel next to it/],
+      [{ draftModel: new Blob(["d"]), draftLayout: "x" }, /draftLayout: expected one of/],
+      [{ draftModel: [] }, /the list of files is empty/],
+    ] as const) {
+      await expect(load(new Blob(["x"]), options as LoadOptions)).rejects.toThrow(message);
+    }
+  });
+
+  test("snapshots are for streams", async () => {
+    const engine = await load();
+    const options = { diffusing: true } as GenerateOptions;
+    await expect(engine.generate("a", options)).rejects.toThrow(/only `stream` has snapshots/);
+    const chat = { messages: [{ role: "user" as const, content: "a" }], diffusing: true };
+    await expect(engine.chat.completions.create(chat)).rejects.toThrow(/set stream/);
   });
 
   test("takes paths, URLs and buffers", async () => {

@@ -1,7 +1,8 @@
 //! Events of the engine as JSON.
 
+use crate::request::BuiltRequest;
 use serde::Serialize;
-use wrinklefree::chat::{CallPiece, OutputParser, OutputPiece, OutputPieces};
+use wrinklefree::chat::{CallPiece, OutputPiece, OutputPieces, Snapshot, Snapshots};
 use wrinklefree::decode::{Sampled, Slot};
 use wrinklefree::engine::{Engine, Event, EventKind, FinishReason, SeqId, Step};
 use wrinklefree::text::Tokenizer;
@@ -32,16 +33,22 @@ enum EventJson {
     Slots {
         id: u32,
         slots: Vec<SlotJson>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        snapshot: Option<SnapshotJson>,
     },
     End {
         id: u32,
         reason: &'static str,
         #[serde(flatten)]
         output: OutputJson,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        snapshot: Option<SnapshotJson>,
         prompt_tokens: usize,
         generated_tokens: usize,
         passes: usize,
         cached_tokens: usize,
+        drafted_tokens: u64,
+        accepted_tokens: u64,
     },
 }
 
@@ -53,6 +60,19 @@ struct OutputJson {
     reasoning: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     calls: Vec<CallJson>,
+}
+
+/// The whole output so far.
+#[derive(Serialize)]
+struct SnapshotJson {
+    text: String,
+    reasoning: String,
+}
+
+impl From<Snapshot> for SnapshotJson {
+    fn from(Snapshot { text, reasoning }: Snapshot) -> Self {
+        Self { text, reasoning }
+    }
 }
 
 /// A part of a call.
@@ -95,15 +115,20 @@ struct Counters {
     generated: usize,
     /// Splits the output.
     pieces: OutputPieces,
+    /// True if slots are reported.
+    watched: bool,
+    /// Makes snapshots, if they are reported.
+    snapshots: Option<Snapshots>,
 }
 
 impl Requests {
-    /// Adds a request, with a parser of its output, and returns its id.
-    pub fn add(&mut self, seq: SeqId, prompt: usize, parser: OutputParser) -> u32 {
+    /// Adds a request, with what reads its output, and returns its id.
+    pub fn add(&mut self, seq: SeqId, prompt: usize, built: BuiltRequest) -> u32 {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
+        let BuiltRequest { parser, watched, snapshots, .. } = built;
         let pieces = OutputPieces::new(parser);
-        self.active.push((seq, Counters { id, prompt, generated: 0, pieces }));
+        self.active.push((seq, Counters { id, prompt, generated: 0, pieces, watched, snapshots }));
         id
     }
 
@@ -128,6 +153,10 @@ impl Requests {
     fn convert(&mut self, event: Event, tokenizer: Option<&Tokenizer>) -> Option<EventJson> {
         let place = self.active.iter().position(|&(seq, _)| seq == event.seq)?;
         let counts = &mut self.active[place].1;
+        let snapshot = counts.snapshots.as_mut().and_then(|snapshots| {
+            snapshots.push(&event.kind);
+            snapshots.take().map(SnapshotJson::from)
+        });
         match event.kind {
             EventKind::Token { sampled: Sampled { token, logprob, top }, text } => {
                 counts.generated += 1;
@@ -135,21 +164,25 @@ impl Requests {
                 Some(EventJson::Token { id: counts.id, token, output, logprob, top })
             }
             EventKind::Slots(slots) => {
-                let slots = slots.into_iter().map(|slot| slot_json(slot, tokenizer)).collect();
-                Some(EventJson::Slots { id: counts.id, slots })
+                let slots = slots.into_iter().filter(|_| counts.watched);
+                let slots = slots.map(|slot| slot_json(slot, tokenizer)).collect();
+                Some(EventJson::Slots { id: counts.id, slots, snapshot })
             }
-            EventKind::Finished { reason, text, passes, cached, .. } => {
+            EventKind::Finished { reason, text, passes, cached, drafts } => {
                 let (_, mut counts) = self.active.swap_remove(place);
                 let output = counts.pieces.finish(&text).into();
-                let Counters { id, prompt, generated, pieces } = counts;
+                let Counters { id, prompt, generated, pieces, .. } = counts;
                 Some(EventJson::End {
                     id,
                     reason: reason_name(pieces.end(reason)),
                     output,
+                    snapshot,
                     prompt_tokens: prompt,
                     generated_tokens: generated,
                     passes,
                     cached_tokens: cached,
+                    drafted_tokens: drafts.drafted,
+                    accepted_tokens: drafts.accepted,
                 })
             }
             // No request of this shell asks for these.

@@ -9,7 +9,9 @@ use wrinklefree::cache::{
     KvConfig, KvPool, KvType, PAGE, PageSelection, SelectionError, StateLimits, StateShape,
 };
 use wrinklefree::engine::{Engine, EngineConfig};
-use wrinklefree::format::{self, Checkpoint, DlmConfig, File, GenerationDefaults, LoadOptions};
+use wrinklefree::format::{
+    self, Checkpoint, DlmConfig, DraftLayout, File, GenerationDefaults, LoadOptions,
+};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::loader::WeightLoader;
 use wrinklefree::model::{Model, Runtime};
@@ -54,6 +56,8 @@ pub struct SessionOptions {
     /// Loads the block for multi-token prediction, if the model has one.
     #[serde(default)]
     mtp: bool,
+    /// Layout of the drafter's blocks, instead of what its files state or let conclude.
+    draft_layout: Option<String>,
     /// Names or ids of further tokens that end a text.
     #[serde(default)]
     stop_tokens: Vec<String>,
@@ -64,6 +68,14 @@ pub struct SessionOptions {
 }
 
 impl SessionOptions {
+    fn draft_layout(&self) -> Result<Option<DraftLayout>, Error> {
+        let Some(name) = &self.draft_layout else { return Ok(None) };
+        let found = DraftLayout::ALL.into_iter().find(|layout| layout.name() == name);
+        let names = DraftLayout::ALL.map(DraftLayout::name).join(" or ");
+        let wrong = || Error::bad_request(format!("draft_layout: expected {names}, got {name:?}"));
+        found.ok_or_else(wrong).map(Some)
+    }
+
     fn text(&self) -> TextOptions {
         TextOptions {
             allow_control_tokens: self.allow_control_tokens,
@@ -124,11 +136,17 @@ pub struct LoadedModel {
 }
 
 impl LoadedModel {
-    /// Loads a model from its files and starts an engine.
-    pub fn open(files: Vec<File>, options: SessionOptions) -> Result<Self, Error> {
+    /// Loads a model from its files, and a drafter from its own, and starts an engine.
+    pub fn open(
+        files: Vec<File>,
+        drafter: Vec<File>,
+        options: SessionOptions,
+    ) -> Result<Self, Error> {
         let kv = options.kv.config()?;
-        let bytes = files.iter().map(|f| f.bytes.len()).sum();
-        let load = LoadOptions { mtp: options.mtp };
+        let layout = options.draft_layout()?;
+        let bytes = files.iter().chain(&drafter).map(|f| f.bytes.len()).sum();
+        // A drafter replaces the model's own block.
+        let load = LoadOptions { mtp: options.mtp && drafter.is_empty() };
         let checkpoint = format::load_with(files, load, &mut WeightLoader::alone())?;
         if let Some(fault) = checkpoint.mtp_fault {
             return Err(fault.into());
@@ -146,12 +164,18 @@ impl LoadedModel {
         let model = Model::new(spec, weights)?.with_int8_rotated_activations();
         // Memory is scarcer than arithmetic in a tab.
         let single = model.has_layout(Layout::OneBit) && kernels.reads(Layout::OneBit);
-        let layout = if single { Layout::OneBit } else { Layout::TwoBit };
-        let model = model.with_layout(layout, &runtime);
+        let weights_layout = if single { Layout::OneBit } else { Layout::TwoBit };
+        let mut model = model.with_layout(weights_layout, &runtime);
+        if !drafter.is_empty() {
+            let (with, note) = with_drafter(model, drafter, layout)?;
+            model = with;
+            notes.extend(note);
+        }
         if let Some(tokenizer) = &tokenizer {
             tokenizer.check(model.spec().vocab_size)?;
         }
         let drafts = dlm.as_ref().is_some_and(|d| d.ar_path) || model.draft_net().is_some();
+        let kv = KvConfig { drafter: model.draft_layers(), ..kv };
         let row_cost = match drafts {
             true => model.row_cost(&runtime, kv, || milliseconds() / 1e3)?,
             false => 0.0,
@@ -201,6 +225,21 @@ impl LoadedModel {
             )
         })
     }
+}
+
+/// Adds the drafter of these files to a model. Returns also a note if its layout is not stated.
+fn with_drafter(
+    model: Model,
+    files: Vec<File>,
+    layout: Option<DraftLayout>,
+) -> Result<(Model, Option<String>), Error> {
+    let mut checkpoint = format::load_drafter(files, &mut WeightLoader::alone())?;
+    if let Some(layout) = layout {
+        checkpoint = checkpoint.with_layout(layout)?;
+    }
+    let config = &checkpoint.config;
+    let note = (!config.layout_stated).then(|| format!("the drafter: {}", config.describe()));
+    Ok((model.with_drafter(checkpoint)?, note))
 }
 
 /// Sizes of the engine: pages for one sequence of full length, and more within [`SHARED_KV_BYTES`].

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use wrinklefree::chat::tools::{ChatToolFields, Tools};
-use wrinklefree::chat::{ChatError, ChatModel, ChatPrompt, Conversation, OutputParser};
+use wrinklefree::chat::{ChatError, ChatModel, ChatPrompt, Conversation, OutputParser, Snapshots};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine;
 use wrinklefree::settings::{Hole, Reasoning, Sampling, Settings, explain_json_error};
@@ -43,10 +43,23 @@ struct Input {
     /// Reports the block or draft in progress after each pass.
     #[serde(default)]
     watch: bool,
+    /// Reports the whole output so far after each pass.
+    #[serde(default)]
+    diffusing: bool,
     /// Number of most likely tokens to report at each position.
     logprobs: Option<usize>,
     /// Documents to answer from.
     documents: Option<Vec<Value>>,
+}
+
+/// A request for the engine, and what reads its output.
+pub struct BuiltRequest {
+    pub request: engine::Request,
+    pub parser: OutputParser,
+    /// True if slots are reported.
+    pub watched: bool,
+    /// Makes snapshots, if they are reported.
+    pub snapshots: Option<Snapshots>,
 }
 
 /// The prompt as the model reads it, and the hole that the output fills.
@@ -84,13 +97,9 @@ impl Request {
         })
     }
 
-    /// Returns the engine's request, and a parser of its output. `now` is the Unix time in seconds, for
+    /// Returns the engine's request, and what reads its output. `now` is the Unix time in seconds, for
     /// chat templates.
-    pub fn build(
-        self,
-        loaded: &LoadedModel,
-        now: i64,
-    ) -> Result<(engine::Request, OutputParser), Error> {
+    pub fn build(self, loaded: &LoadedModel, now: i64) -> Result<BuiltRequest, Error> {
         let (prompt, hole) = self.prompt(loaded, now)?;
         let stop_scope = prompt.stop_scope(&self.input.stop);
         let ChatPrompt { tokens, prefixes, reasoning, parser, .. } = prompt;
@@ -117,14 +126,18 @@ impl Request {
             stop: self.input.stop,
             stop_scope,
             eos: eos.clone(),
-            watch: self.input.watch,
+            watch: self.input.watch || self.input.diffusing,
             ..engine::Request::default()
         };
         if let Some(hole) = hole {
             let room = hole.shape(&mut request.mode, &mut request.eos, request.tokens.len());
             request.max_tokens = self.input.max_tokens.or(room).unwrap_or(request.max_tokens);
         }
-        Ok((request, parser))
+        let watched = self.input.watch;
+        let tokenizer = loaded.tokenizer.as_deref();
+        let snapshots = Snapshots::new(&request, parser.clone(), tokenizer);
+        let snapshots = self.input.diffusing.then_some(snapshots);
+        Ok(BuiltRequest { request, parser, watched, snapshots })
     }
 
     /// Returns the tokens of the prompt alone. `now` is the Unix time in seconds.

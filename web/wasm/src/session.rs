@@ -8,6 +8,7 @@ use crate::upload::Upload;
 use serde_json::json;
 use wasm_bindgen::prelude::wasm_bindgen;
 use wrinklefree::decode::DecodeMode;
+use wrinklefree::format::DrafterConfig;
 use wrinklefree::settings::{Mode, Settings};
 
 /// A loaded model and the requests in progress on it.
@@ -19,11 +20,14 @@ pub struct Session {
 
 #[wasm_bindgen]
 impl Session {
-    /// Loads a model from its files. `options` is a JSON object, see [`SessionOptions`].
-    pub fn open(files: Vec<Upload>, options: &str) -> Result<Session, Error> {
+    /// Loads a model from its files, and the drafter whose files these are, if there are any. `options` is a
+    /// JSON object, see [`SessionOptions`].
+    pub fn open(files: Vec<Upload>, drafter: Vec<Upload>, options: &str) -> Result<Session, Error> {
         let options: SessionOptions = request::read(&serde_json::from_str(options)?)?;
-        let files = files.into_iter().map(Upload::finish).collect();
-        Ok(Self { loaded: LoadedModel::open(files, options)?, requests: Requests::default() })
+        let [files, drafter] =
+            [files, drafter].map(|files| files.into_iter().map(Upload::finish).collect());
+        let loaded = LoadedModel::open(files, drafter, options)?;
+        Ok(Self { loaded, requests: Requests::default() })
     }
 
     /// Returns a description of the model and the engine as JSON.
@@ -57,6 +61,7 @@ impl Session {
             "chat": template.is_some(),
             "block_size": dlm.as_ref().map(|d| d.bd_size),
             "mask_token_id": dlm.as_ref().and_then(|d| d.mask_token_id),
+            "drafter": model.drafter().map(DrafterConfig::describe),
         })
         .to_string()
     }
@@ -65,10 +70,10 @@ impl Session {
     pub fn submit(&mut self, request: &str) -> Result<u32, Error> {
         let request = Request::parse(request)?;
         request.check_length(&self.loaded)?;
-        let (request, parser) = request.build(&self.loaded, now())?;
-        let prompt = request.tokens.len();
-        let seq = self.loaded.engine.submit(request)?;
-        Ok(self.requests.add(seq, prompt, parser))
+        let mut built = request.build(&self.loaded, now())?;
+        let prompt = built.request.tokens.len();
+        let seq = self.loaded.engine.submit(std::mem::take(&mut built.request))?;
+        Ok(self.requests.add(seq, prompt, built))
     }
 
     /// Cancels a request. It has no effect on one that has ended.

@@ -80,19 +80,32 @@ impl ModelSettings<'_> {
 /// Returns a source with the server's settings.
 fn source(name: String, open: OpenOptions, KeepAlive(keep_alive): KeepAlive) -> ModelSource {
     let (names, aliases, context, preload) = (Vec::new(), Vec::new(), None, false);
-    let (bytes, modified) = (0, None);
-    ModelSource { name, names, aliases, open, context, keep_alive, preload, bytes, modified }
+    let (draft_threshold, bytes, modified) = (None, 0, None);
+    ModelSource {
+        name,
+        names,
+        aliases,
+        open,
+        draft_threshold,
+        context,
+        keep_alive,
+        preload,
+        bytes,
+        modified,
+    }
 }
 
 /// Returns the source of a model of the configuration file.
 fn listed(entry: ModelEntry, options: &OpenOptions, keep_alive: KeepAlive) -> ModelSource {
-    let ModelEntry { name, model_path, revision, aliases, context, preload, .. } = entry;
+    let ModelEntry { name, model_path, revision, aliases, context, preload, drafter, .. } = entry;
+    let draft_threshold = entry.draft_threshold;
     let revision = revision.unwrap_or(options.revision.clone());
     let (bytes, modified) = model_path.as_deref().map_or((0, None), on_disk);
-    let open = OpenOptions { model: model_path, revision, ..options.clone() };
+    let bytes = bytes + drafter.as_ref().map_or(0, |drafter| on_disk(&drafter.model).0);
+    let open = OpenOptions { model: model_path, revision, drafter, ..options.clone() };
     let keep_alive = entry.keep_alive.unwrap_or(keep_alive);
     let source = source(name, open, keep_alive);
-    ModelSource { aliases, context, preload, bytes, modified, ..source }
+    ModelSource { aliases, draft_threshold, context, preload, bytes, modified, ..source }
 }
 
 /// Returns the bytes of a model, which a path, a hub id or a short name names, and the time of their latest

@@ -12,6 +12,8 @@ use wrinklefree::engine::EventKind;
 /// Most events of an output that its client has not read, some 10 MiB. An output that has more ends: only
 /// a client that reads much slower than the model writes lets so many wait.
 pub const MAX_UNREAD: usize = 32_768;
+/// Most events that wait when the slots of a pass are sent: they are for display, and only the newest matter.
+const MAX_UNREAD_SLOTS: usize = 64;
 
 /// An event of a request, and the request's times until then. There is at most one for each token of
 /// prompt and output, and [`MAX_UNREAD`] that nobody has read.
@@ -47,8 +49,12 @@ pub struct EventSender {
 }
 
 impl EventSender {
-    /// Sends an event, unless the receiver is gone.
+    /// Sends an event, unless the receiver is gone. Leaves slots out where the receiver reads slowly.
     pub fn send(&self, event: RequestEvent) {
+        let slow = self.unread.load(Ordering::Relaxed) >= MAX_UNREAD_SLOTS;
+        if slow && matches!(event.kind, EventKind::Slots(_)) {
+            return;
+        }
         self.unread.fetch_add(1, Ordering::Relaxed);
         let _ = self.events.send(event);
     }
@@ -85,6 +91,20 @@ impl Stream for EventReceiver {
 mod tests {
     use super::*;
     use futures_util::StreamExt;
+
+    #[tokio::test]
+    async fn slots_do_not_wait_for_a_slow_receiver() {
+        let (events, mut receiver) = channel();
+        let event =
+            || RequestEvent { kind: EventKind::Slots(Vec::new()), times: RequestTimes::default() };
+        (0..1000).for_each(|_| events.send(event()));
+        for _ in 0..MAX_UNREAD_SLOTS {
+            receiver.next().await.expect("an event");
+        }
+        events.send(RequestEvent { kind: EventKind::Embedded(Vec::new()), ..event() });
+        let next = receiver.next().await.expect("an event").kind;
+        assert_eq!(next, EventKind::Embedded(Vec::new()));
+    }
 
     #[tokio::test]
     async fn a_receiver_that_reads_too_little_is_abandoned() {

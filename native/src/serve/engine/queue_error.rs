@@ -64,6 +64,9 @@ fn refusal(rejected: &SubmitError, prompt: &str) -> ApiError {
         }
         SubmitError::NoMtp | SubmitError::NoDrafter => ("draft", "invalid_value"),
         SubmitError::Constraint(_) => ("response_format", "invalid_grammar"),
+        SubmitError::Diffusion(DiffusionError::MaskedText { text: "prompt", .. }) => {
+            (prompt, "invalid_value")
+        }
         SubmitError::Diffusion(error) => (diffusion_param(error), "invalid_value"),
     };
     ApiError { code, ..ApiError::bad(param, rejected.to_string()) }
@@ -78,6 +81,7 @@ fn diffusion_param(error: &DiffusionError) -> &'static str {
         DiffusionError::Mask { .. } => "mask_token_id",
         DiffusionError::Hole { .. }
         | DiffusionError::Suffix { .. }
+        | DiffusionError::MaskedText { .. }
         | DiffusionError::CausalSuffix => "suffix",
         _ => "decode_mode",
     }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use wrinklefree::cache::KvConfig;
-use wrinklefree::decode::DraftNet;
+use wrinklefree::decode::{DecodeMode, DraftNet};
 use wrinklefree::format::{DlmConfig, DrafterConfig, GenerationDefaults, Spec, Weights};
 use wrinklefree::model::Sparsity;
 use wrinklefree::settings::{ModelCapabilities, Reasoning, Sampling, Settings};
@@ -192,6 +192,11 @@ impl ServedModel {
     /// Returns true if it has recurrent states, which the prefix cache keeps at few positions only.
     pub fn is_recurrent(&self) -> bool {
         self.spec.linear_attention.is_some()
+    }
+
+    /// Returns true if it answers by block diffusion unless a request says otherwise.
+    pub fn denoises(&self) -> bool {
+        matches!(self.settings.mode(&self.capabilities()), Ok(DecodeMode::Diffusion(_)))
     }
 
     /// Returns true if a request's `model` field means this model.

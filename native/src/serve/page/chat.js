@@ -25,9 +25,15 @@ const FOR_ALL = [
   "Write a short poem about rain.",
   "List five ideas for a rainy afternoon.",
 ];
+/** Decode modes whose answers come about slot by slot. */
+const DENOISING = ["iterative", "adaptive", "greedy"];
+/** Stands for a token that is not decided yet. */
+const MASK = "\u2591";
 /** A model with fewer parameters gets the suggestions for stories. */
 const ENOUGH_PARAMETERS = 5e7;
 
+/** The models that answer by block diffusion unless a mode is chosen. */
+let denoising = [];
 /** Name of the model that answers; of several, first one that is in memory. */
 let model;
 /** The conversation on the page. */
@@ -53,6 +59,12 @@ function figures({ usage, timings }) {
   ];
 }
 
+/** True if answers are shown as a whole after each pass. */
+function denoises() {
+  const mode = at("mode").value;
+  return DENOISING.includes(mode) || (mode === "auto" && denoising.includes(model));
+}
+
 /** Returns the body of a request. Empty fields are left out, so the server's defaults apply. */
 function body(messages) {
   const value = (id) => (at(id).value === "" ? undefined : at(id).valueAsNumber);
@@ -63,6 +75,7 @@ function body(messages) {
     messages: [...(system ? [{ role: "system", content: system }] : []), ...messages.map(forApi)],
     stream: true,
     stream_options: { include_usage: true },
+    diffusing: denoises() || undefined,
     decode_mode: at("mode").value,
     temperature: value("temperature"),
     max_tokens: value("max-tokens"),
@@ -75,25 +88,27 @@ function body(messages) {
 
 /** Streams an answer into the page. Returns the words about it. */
 async function answer(answered, messages) {
-  const { signal } = running;
+  const [{ signal }, whole] = [running, denoises()];
   const options = { method: "POST", body: body(messages), signal };
   const response = await request("v1/chat/completions", options);
   let [reason, pieces, begin, words] = [null, 0, 0, []];
   for await (const chunks of events(response)) {
-    let content = "";
+    let [content, newest] = ["", null];
     for (const chunk of chunks) {
       if (chunk.error) throw explain(chunk.error) ?? new Problem("The answer broke off.");
       const [choice] = chunk.choices;
       const { content: part, reasoning_content: thought } = choice?.delta ?? {};
-      if (thought) answered.think(thought);
-      content += part ?? "";
-      if (thought || part) {
+      if (whole && part != null) newest = { content: part, reasoning: thought };
+      else if (thought) answered.think(thought);
+      if (!whole) content += part ?? "";
+      if (!whole && (thought || part)) {
         begin ||= performance.now();
         pieces++;
       }
       reason = choice?.finish_reason ?? reason;
       if (chunk.timings) words = [...figures(chunk), reason === "length" && "cut at max tokens"];
     }
+    if (newest) answered.replace(newest);
     if (content) answered.append(content);
     const rate = (1000 * pieces) / (performance.now() - begin);
     if (pieces > 20) speed.textContent = `about ${number(rate, 0)} tok/s`;
@@ -115,6 +130,8 @@ async function reply() {
   } catch (error) {
     if (error.name === "AbortError") words = ["stopped", speed.textContent];
     else complain(error);
+    // What has come before the first undecided token stays.
+    answered.replace({ content: message.content.split(MASK)[0], reasoning: message.reasoning });
   }
   answered.article.ariaBusy = "false";
   if (message.content || message.reasoning) {
@@ -329,6 +346,7 @@ async function greet() {
   const loaded = data.find(({ status }) => status.value === "loaded");
   model = (loaded ?? data[0])?.id;
   at("model").textContent = model ?? "has no models yet";
+  denoising = data.filter(({ meta }) => meta?.denoises).map(({ id }) => id);
   suggest(loaded ?? data[0]);
   if (data.length < 2) return;
   models.replaceChildren(...data.map(({ id }) => new Option(id)));

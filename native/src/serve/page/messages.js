@@ -54,6 +54,16 @@ export class Shown {
     grow(() => this.update());
   }
 
+  /** Shows another answer, and the thinking before it. */
+  replace({ content, reasoning }) {
+    this.message.content = content;
+    grow(() => this.update());
+    if (!reasoning || reasoning === this.message.reasoning) return;
+    this.think("");
+    this.message.reasoning = reasoning;
+    grow(() => (this.thoughts.textContent = reasoning));
+  }
+
   /** Adds text to the folded thinking before the answer. */
   think(text) {
     if (!this.thoughts) {

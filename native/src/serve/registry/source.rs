@@ -17,6 +17,8 @@ pub struct ModelSource {
     pub aliases: Vec<String>,
     /// Location of the files, and how they are opened.
     pub open: OpenOptions,
+    /// Confidence below which its drafter's drafts end; `None` for the server's.
+    pub draft_threshold: Option<f32>,
     /// Maximum number of positions per sequence; `None` for the server's.
     pub context: Option<usize>,
     /// Time that it stays in memory without requests; `None`: forever.

@@ -153,7 +153,9 @@ impl EngineBuilder {
         let limits =
             EngineLimits { context: source.context.or(self.limits.context), ..self.limits };
         let name = Some(source.name.clone()).filter(|name| !name.is_empty());
-        Self { name: name.or(self.name.clone()), limits, memory, ..self.clone() }
+        let draft_threshold = source.draft_threshold.or(self.settings.draft_threshold);
+        let settings = Settings { draft_threshold, ..self.settings.clone() };
+        Self { name: name.or(self.name.clone()), limits, settings, memory, ..self.clone() }
     }
 
     /// Builds the engine, warms it up and starts its thread. Events of requests are delivered by a task

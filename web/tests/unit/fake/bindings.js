@@ -65,15 +65,16 @@ export class Session {
   #events = [];
   #ids = 100;
 
-  static open(files, options) {
+  static open(files, drafter, options) {
     if (files[0].bytes().toString() === "no model") {
       throw refusal("not_a_model", `${files[0].name}: not a model`);
     }
-    return new Session(files, JSON.parse(options));
+    return new Session(files, drafter, JSON.parse(options));
   }
 
-  constructor(files, options) {
+  constructor(files, drafter, options) {
     this.files = files;
+    this.drafter = drafter;
     this.options = options;
   }
 
@@ -87,6 +88,7 @@ export class Session {
       subnormal_weights: 0,
       end_tokens: [],
       notes: [],
+      drafter: this.drafter.map(({ name }) => name).join() || null,
       simd: "simd128",
       threads: this.options.threads,
       decode_modes: ["ar"],

@@ -14,19 +14,21 @@ use crate::serve::engine::thread::WeakEngineHandle;
 use crate::serve::error::ApiError;
 use crate::serve::operation::request_log::RequestRecord;
 use axum::http::StatusCode;
-use futures_util::StreamExt;
-use futures_util::stream::{BoxStream, SelectAll, select_all};
+use futures_util::stream::{BoxStream, Peekable, SelectAll, select_all};
+use futures_util::{FutureExt, StreamExt};
 use serde::Serialize;
 use serde_json::Value;
+use std::pin::Pin;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
+use wrinklefree::chat::Snapshots;
 use wrinklefree::decode::{DecodeMode, DraftCounts, Sampled};
 use wrinklefree::engine::{EventKind, FinishReason, NOT_FINITE, Request};
 use wrinklefree::text::ReasoningParser;
 
 /// Running requests. Dropping it cancels them.
 pub struct Generation {
-    events: SelectAll<IndexedEvents>,
+    events: Peekable<SelectAll<IndexedEvents>>,
     /// Slot of each output.
     slots: Vec<SlotGuard>,
     /// The prompt cache on disk, where the texts are kept at the end.
@@ -59,6 +61,8 @@ pub struct Generation {
     pub reasoning_tokens: usize,
     /// Drafts for each output that is complete.
     pub drafts: Vec<DraftCounts>,
+    /// Makes snapshots of each output; empty if the stream has new text alone.
+    pub snapshots: Vec<Snapshots>,
     /// Validates complete outputs.
     validator: Option<OutputValidator>,
     /// Texts of the outputs so far, for the validator.
@@ -209,7 +213,7 @@ impl Generation {
             events.map(move |event| (index, event)).boxed()
         });
         Ok(Self {
-            events: select_all(events),
+            events: select_all(events).peekable(),
             slots,
             files: files.map(|files| (files, model.engine.downgrade())),
             count,
@@ -226,6 +230,7 @@ impl Generation {
             reasoning: Vec::new(),
             reasoning_tokens: 0,
             drafts: vec![DraftCounts::default(); count],
+            snapshots: Vec::new(),
             validator: None,
             texts: Vec::new(),
             reports: vec![None; count],
@@ -260,6 +265,17 @@ impl Generation {
         self.texts = validator.iter().flat_map(|_| vec![String::new(); self.count]).collect();
         self.validator = validator;
         self
+    }
+
+    /// Makes snapshots of the outputs, one for each.
+    pub fn with_snapshots(mut self, snapshots: Vec<Snapshots>) -> Self {
+        self.snapshots = snapshots;
+        self
+    }
+
+    /// Returns true if the next event is there already.
+    pub fn has_next(&mut self) -> bool {
+        matches!(Pin::new(&mut self.events).peek().now_or_never(), Some(Some(_)))
     }
 
     /// Adds to the text of an output that is validated, and validates it at its end.

@@ -16,6 +16,7 @@ use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use tokio::time::timeout;
+use wrinklefree::chat::Snapshot;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{EventKind, FinishReason};
 
@@ -62,6 +63,11 @@ pub trait StreamFormatter: Send + 'static {
     fn token(&mut self, index: usize, sampled: &Sampled, text: &str) -> Vec<Value>;
     /// Returns the events at the end of an output; `text` was held back until now.
     fn finish(&mut self, index: usize, reason: FinishReason, text: &str) -> Vec<Value>;
+    /// Returns the events of the whole output so far, which replaces the one before. `end` is the reason of
+    /// the output's end after the last of them.
+    fn snapshot(&mut self, _: usize, _: Snapshot, _end: Option<FinishReason>) -> Vec<Value> {
+        unreachable!("only OpenAI's formats have snapshots")
+    }
     /// Returns the events after the last output.
     fn end(&mut self, generation: &Generation) -> Vec<Value>;
     /// Returns true if each value has the token usage so far.
@@ -213,6 +219,9 @@ impl<F: StreamFormatter> StreamState<F> {
     async fn next(&mut self) -> Option<Value> {
         while self.pending.is_empty() && !self.ended {
             let values = match self.generation.next().await {
+                Ok(Some((index, kind))) if !self.generation.snapshots.is_empty() => {
+                    aside(|| self.snapshots(index, &kind))
+                }
                 Ok(Some((index, EventKind::Scored(tokens)))) => {
                     self.formatter.scored(index, &tokens)
                 }
@@ -240,6 +249,27 @@ impl<F: StreamFormatter> StreamState<F> {
             self.push(values);
         }
         self.pending.pop_front()
+    }
+
+    /// Returns the snapshots that are due after an event. While more events are there, only the end of an
+    /// output has one: a client that reads slowly gets the newest alone.
+    fn snapshots(&mut self, index: usize, kind: &EventKind) -> Vec<Value> {
+        let Self { generation, formatter, .. } = self;
+        generation.snapshots[index].push(kind);
+        if let &EventKind::Finished { reason, .. } = kind {
+            let last = generation.snapshots[index].take().unwrap_or_default();
+            let mut values = formatter.snapshot(index, last, Some(reason));
+            if let Some(last) = values.last_mut() {
+                attach(last, &generation.reports[index..=index]);
+            }
+            return values;
+        }
+        if generation.has_next() {
+            return Vec::new();
+        }
+        let due = generation.snapshots.iter_mut().enumerate();
+        let due = due.filter_map(|(index, all)| Some((index, all.take()?)));
+        due.flat_map(|(index, snapshot)| formatter.snapshot(index, snapshot, None)).collect()
     }
 
     /// Sends values next, each with the token usage so far if the formatter says so.

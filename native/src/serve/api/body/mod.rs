@@ -7,6 +7,7 @@
 pub mod aliases;
 pub mod allowed_tokens;
 pub mod content;
+pub mod diffusing;
 pub mod format;
 pub mod is_set;
 pub mod known;
@@ -15,15 +16,18 @@ pub mod options;
 pub mod prompts;
 pub mod samplers;
 pub mod sampling;
+pub mod speculative;
 pub mod surrogates;
 pub mod weight;
 pub mod wrong_field;
 
 pub use allowed_tokens::only_one;
+pub use diffusing::DiffusingFields;
 pub use format::OutputFormatFields;
 pub use known::KnownFields;
 pub use options::{GenerationOptions, Side, StreamUsage, Texts};
 pub use prompts::Prompts;
+pub use speculative::SpeculativeType;
 
 use crate::serve::access::admission::BodyPermit;
 use crate::serve::access::client::Client;

@@ -1,6 +1,7 @@
 //! Fields that all generating endpoints share: sampling, decoding and streaming.
 
 use super::samplers::SamplerOrder;
+use super::speculative::SpeculativeFields;
 use crate::serve::access::keys::Tenant;
 use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
@@ -167,6 +168,10 @@ pub struct GenerationOptions {
     #[serde(skip)]
     #[schema(ignore)]
     pub samplers: Option<SamplerOrder>,
+    /// Speculative decoding under llama-server's names.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub speculative: SpeculativeFields,
     /// True if a full context shifts; `None` for the server's setting.
     #[serde(skip)]
     #[schema(ignore)]
@@ -328,9 +333,15 @@ impl GenerationOptions {
         tokens: Vec<u32>,
         logprobs: Option<usize>,
     ) -> Result<Request, ApiError> {
-        let mode = self.settings().or(model.settings.clone()).mode(&model.capabilities());
-        let param = if self.draft.is_some() { "draft" } else { "decode_mode" };
-        let mode = mode.map_err(|e| ApiError::bad(param, format!("{e:#}")))?;
+        let settings = self.speculative.settings(self.settings())?;
+        let param = match self.draft {
+            _ if self.speculative.names_drafts() => "speculative.type",
+            Some(_) => "draft",
+            None => "decode_mode",
+        };
+        let mode = settings.or(model.settings.clone()).mode(&model.capabilities());
+        let mut mode = mode.map_err(|e| ApiError::bad(param, format!("{e:#}")))?;
+        self.speculative.apply(&mut mode)?;
         let limit = self.limit();
         let most = model.context.saturating_sub(limit.unwrap_or(1)).max(1);
         let tokens = self.truncated(tokens, most)?;

@@ -5,6 +5,7 @@ use crate::serve::api::body::model::ModelFields;
 use crate::serve::api::body::options::{GenerationOptions, Texts};
 use crate::serve::api::body::prompts::Prompts;
 use crate::serve::api::body::samplers::SamplerOrder;
+use crate::serve::api::body::speculative::SpeculativeFields;
 use crate::serve::api::body::{Body, KnownFields, UnsupportedField, parse, refuse_others};
 use crate::serve::api::description::schema::{SchemaFn, schema_of};
 use crate::serve::engine::served_model::ServedModel;
@@ -22,6 +23,7 @@ pub const COMPLETION: &[SchemaFn] = &[
     schema_of::<ModelFields>,
     schema_of::<LlamaPromptFields>,
     schema_of::<LlamaFields>,
+    schema_of::<SpeculativeFields>,
     schema_of::<OutputFormatFields>,
 ];
 /// Schemas of the body of `/infill`.
@@ -29,6 +31,7 @@ pub const INFILL: &[SchemaFn] = &[
     schema_of::<ModelFields>,
     schema_of::<InfillFields>,
     schema_of::<LlamaFields>,
+    schema_of::<SpeculativeFields>,
     schema_of::<OutputFormatFields>,
 ];
 /// Schemas of the body of `/embedding`.
@@ -155,6 +158,10 @@ pub struct LlamaFields {
     id_slot: Option<i64>,
     /// Fields of the response to return; `a/b` is a field within a field.
     response_fields: Option<Vec<String>>,
+    /// Speculative decoding.
+    #[serde(skip)]
+    #[schema(ignore)]
+    speculative: SpeculativeFields,
 }
 
 /// Fields of `/embedding`.
@@ -205,7 +212,7 @@ pub fn known_fields(body: &[SchemaFn]) -> KnownFields {
 }
 
 /// Fields that this server does not have.
-fn unsupported() -> [UnsupportedField; 5] {
+fn unsupported() -> [UnsupportedField; 6] {
     let none = "leave it out";
     [
         ("min_keep", json!(0), none),
@@ -213,6 +220,7 @@ fn unsupported() -> [UnsupportedField; 5] {
         ("dynatemp_range", json!(0), none),
         ("image_data", json!([]), "send text only"),
         ("lora", json!([]), "adapters are not supported"),
+        ("speculative.n_min", json!(0), "drafts of every length are verified"),
     ]
 }
 
@@ -231,7 +239,7 @@ impl LlamaFields {
         let table = unsupported();
         refuse_others(&body.fields(&unsupported_names(&table)), "", &table)?;
         known.check(body)?;
-        parse(body)
+        Ok(Self { speculative: parse(body)?, ..parse(body)? })
     }
 
     /// Returns the options of sampling and decoding.
@@ -269,6 +277,7 @@ impl LlamaFields {
             ignore_eos: self.ignore_eos,
             stream: self.stream,
             cache_salt: salt,
+            speculative: self.speculative.clone(),
             ..GenerationOptions::default()
         })
     }

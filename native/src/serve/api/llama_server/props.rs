@@ -1,5 +1,6 @@
 //! Properties of the server, as llama-server describes them.
 
+use crate::serve::api::body::SpeculativeType;
 use crate::serve::api::status::ModelQuery;
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
@@ -8,6 +9,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use wrinklefree::decode::{DecodeMode, Drafter};
+use wrinklefree::format::DrafterConfig;
 
 /// Describes the model and the defaults of requests.
 pub async fn props(
@@ -16,6 +19,8 @@ pub async fn props(
 ) -> Result<Json<Value>, ApiError> {
     let model = server.loaded(name.as_deref())?;
     let (defaults, own) = (&model.defaults, &model.sampling);
+    let mode = model.settings.mode(&model.capabilities()).unwrap_or_default();
+    let (longest, least) = drafts(&mode);
     let special = |name: &str| {
         let template = model.template.as_ref()?;
         template.special().get(name).cloned()
@@ -35,11 +40,16 @@ pub async fn props(
                 "frequency_penalty": own.frequency_penalty.unwrap_or(0.0),
                 "seed": -1,
                 "stop": [],
+                "speculative.type": SpeculativeType::of(&mode),
+                "speculative.n_max": longest,
+                "speculative.n_min": 0,
+                "speculative.p_min": least,
             },
         },
         "total_slots": model.slots.count(),
         "model_alias": model.name,
         "model_path": model.name,
+        "draft_model": model.drafter.as_ref().map(DrafterConfig::describe),
         "modalities": {"vision": false, "audio": false},
         "chat_template": model.template.as_ref().map_or("", |template| template.source()),
         "bos_token": special("bos_token").unwrap_or_default(),
@@ -47,6 +57,17 @@ pub async fn props(
         "build_info": concat!("wf-run ", env!("CARGO_PKG_VERSION")),
         "is_sleeping": false,
     })))
+}
+
+/// Returns the greatest length of a mode's drafts, and the confidence below which they end.
+fn drafts(mode: &DecodeMode) -> (usize, f32) {
+    match mode {
+        DecodeMode::Verify { drafter, .. } => match *drafter {
+            Drafter::Denoise { length, .. } | Drafter::Ngram { length, .. } => (length, 0.0),
+            Drafter::Net { length, threshold, .. } => (length, threshold),
+        },
+        _ => (0, 0.0),
+    }
 }
 
 /// Refuses adapters by name.

@@ -9,6 +9,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use wrinklefree::format::DrafterConfig;
 
 /// Describes a model as OpenAI's API does, with its state as llama-server's router does.
 fn model_card(status: &ModelStatus) -> Value {
@@ -33,6 +34,9 @@ fn model_card(status: &ModelStatus) -> Value {
             "n_embd": served.spec.hidden_size,
             "n_ctx_train": served.spec.context_length,
             "size": served.size.bytes,
+            // The page shows how answers are denoised.
+            "denoises": served.denoises(),
+            "drafter": served.drafter.as_ref().map(DrafterConfig::describe),
         });
     }
     if status.bytes > 0 {

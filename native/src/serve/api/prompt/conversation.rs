@@ -13,7 +13,9 @@ use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
 use std::sync::Arc;
 use wrinklefree::chat::tools::CallFormat;
-use wrinklefree::chat::{ChatError, ChatModel, Conversation, Ending, OutputParser, RenderedChat};
+use wrinklefree::chat::{
+    ChatError, ChatModel, Conversation, Ending, OutputParser, RenderedChat, Snapshots,
+};
 use wrinklefree::engine::Request;
 use wrinklefree::settings::{OutputReasoning, ReasoningError};
 use wrinklefree::text::{Prompt, TextError};
@@ -73,6 +75,11 @@ impl PreparedConversation {
         &self.request.tokens
     }
 
+    /// Makes the stream have the whole answer after each pass.
+    pub fn replaces(&mut self, replaces: bool) {
+        self.request.watch = replaces;
+    }
+
     /// Starts generating `count` outputs.
     ///
     /// # Errors
@@ -92,6 +99,10 @@ impl PreparedConversation {
         }
         let compiler = &model.grammars;
         let grammar = grammar.as_ref();
+        let snapshots = request.watch.then(|| {
+            let one = Snapshots::new(&request, parser.clone(), Some(&model.tokenizer));
+            vec![one; count]
+        });
         let validator = OutputValidator::new(compiler, grammar, left_out, arrival, Some(parser));
         let form = reasoning.constrain(&model.tokenizer, &model.defaults.eos, answer);
         let allowed = request.sampling.constraint.take();
@@ -99,6 +110,7 @@ impl PreparedConversation {
         let requests = [request];
         let started = Generation::start(model, arrival, &requests, count, field).await?;
         let started = started.with_history(generated, recorder);
+        let started = started.with_snapshots(snapshots.unwrap_or_default());
         Ok(started.with_reasoning(reasoning.parser()).with_validator(validator))
     }
 }

@@ -8,6 +8,7 @@ use crate::serve::engine::arrival::Arrival;
 use crate::serve::engine::grammars::RequestedGrammar;
 use crate::serve::engine::served_model::ServedModel;
 use crate::serve::error::ApiError;
+use wrinklefree::chat::{OutputParser, Snapshots};
 use wrinklefree::engine::Request;
 
 /// Prompts that are tokenized and wait for their grammar and the engine.
@@ -48,6 +49,10 @@ impl PlainText {
         let grammar = grammar.as_ref();
         let validator = OutputValidator::new(&model.grammars, grammar, left_out, arrival, None);
         let started = Generation::start(model, arrival, &requests, copies, field).await?;
-        Ok(started.with_validator(validator))
+        let each = requests.iter().filter(|request| request.watch).flat_map(|request| {
+            let one = Snapshots::new(request, OutputParser::default(), Some(&model.tokenizer));
+            vec![one; copies]
+        });
+        Ok(started.with_snapshots(each.collect()).with_validator(validator))
     }
 }

@@ -1,9 +1,11 @@
 //! The body of `POST /v1/chat/completions`.
 
 use crate::serve::api::body::content::{Content, is_asked, template_role};
+use crate::serve::api::body::diffusing::DiffusingFields;
 use crate::serve::api::body::format::OutputFormatFields;
 use crate::serve::api::body::model::ModelFields;
 use crate::serve::api::body::options::GenerationOptions;
+use crate::serve::api::body::speculative::SpeculativeFields;
 use crate::serve::api::description::schema::{SchemaFn, schema_of};
 use crate::serve::error::ApiError;
 use serde::Deserialize;
@@ -19,6 +21,8 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<GenerationOptions>,
     schema_of::<ChatFields>,
     schema_of::<EndingFields>,
+    schema_of::<DiffusingFields>,
+    schema_of::<SpeculativeFields>,
     schema_of::<ChatToolFields>,
     schema_of::<OutputFormatFields>,
     schema_of::<Reasoning>,

@@ -7,7 +7,7 @@ use crate::serve::api::prompt::conversation::OutputRequest;
 use crate::serve::engine::served_model::ModelLabel;
 use crate::serve::ids;
 use serde_json::{Value, json};
-use wrinklefree::chat::{OutputDelta, OutputParser, ToolCall};
+use wrinklefree::chat::{OutputDelta, OutputParser, Snapshot, ToolCall};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
@@ -205,6 +205,22 @@ impl StreamFormatter for ChatFormatter {
         let choice = &self.choices[index];
         let reason = finish_reason(choice.parser.end(reason), choice.calls);
         chunks.push(self.chunk(index, json!({}), Value::Null, reason.into()));
+        chunks
+    }
+
+    fn snapshot(
+        &mut self,
+        index: usize,
+        Snapshot { text, reasoning }: Snapshot,
+        end: Option<FinishReason>,
+    ) -> Vec<Value> {
+        let mut delta = json!({"content": self.beginning.echo.clone() + &text});
+        if self.outputs.reasoning && !reasoning.is_empty() {
+            delta["reasoning_content"] = reasoning.into();
+        }
+        let chunk = |delta, reason| self.chunk(index, delta, Value::Null, reason);
+        let mut chunks = vec![chunk(delta, Value::Null)];
+        chunks.extend(end.map(|reason| chunk(json!({}), reason_name(reason).into())));
         chunks
     }
 

@@ -8,7 +8,7 @@ use crate::serve::api::answer::loading::{self, SignFormat};
 use crate::serve::api::answer::stream::{self, Envelope};
 use crate::serve::api::answer::validation::attach;
 use crate::serve::api::body::{
-    Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse,
+    Body, DiffusingFields, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse,
 };
 use crate::serve::api::prompt::conversation::{ChatRequest, OutputRequest};
 use crate::serve::error::ApiError;
@@ -40,8 +40,9 @@ fn check(body: &Body) -> Result<(), ApiError> {
     let options: GenerationOptions = parse(body)?;
     FIELDS.check(body)?;
     options.stream_usage()?;
-    outputs(&options, &parse(body)?)?;
-    conversation(body, &mut parse(body)?).map(drop)
+    let outputs = outputs(&options, &parse(body)?)?;
+    let conversation = conversation(body, &mut parse(body)?)?;
+    replaces(body, &options, &outputs, &conversation).map(drop)
 }
 
 fn outputs(options: &GenerationOptions, chat: &ChatFields) -> Result<OutputRequest, ApiError> {
@@ -53,6 +54,18 @@ fn outputs(options: &GenerationOptions, chat: &ChatFields) -> Result<OutputReque
         by_id: options.names_tokens_by_id(),
         reasoning: chat.includes_reasoning(),
     })
+}
+
+/// Returns true if the chunks of a stream have the whole answer so far.
+fn replaces(
+    body: &Body,
+    options: &GenerationOptions,
+    outputs: &OutputRequest,
+    conversation: &ChatRequest,
+) -> Result<bool, ApiError> {
+    let others =
+        [("logprobs", outputs.logprobs.is_some()), ("tools", conversation.chat.tools.callable())];
+    parse::<DiffusingFields>(body)?.replaces(options, &others)
 }
 
 /// Reads the conversation of a body.
@@ -76,12 +89,15 @@ async fn respond(body: JsonBody, null_first: bool) -> Result<Response, ApiError>
     let own = model.clone();
     let arrival = body.arrival();
     let prepared = body.prepare(move |body| {
-        let options: GenerationOptions = parse(body)?;
+        let mut options: GenerationOptions = parse(body)?;
+        options.speculative = parse(body)?;
         FIELDS.check(body)?;
         let mut chat: ChatFields = parse(body)?;
         let outputs = outputs(&options, &chat)?;
         let conversation = conversation(body, &mut chat)?;
-        let prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
+        let replaces = replaces(body, &options, &outputs, &conversation)?;
+        let mut prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
+        prompt.replaces(replaces);
         let echo = chat.echoed(&conversation.chat.messages, conversation.chat.ending);
         Ok((prompt, options.streams(), options.stream_usage()?, outputs, echo))
     });

@@ -1,9 +1,11 @@
 //! The body of `POST /v1/completions`.
 
+use crate::serve::api::body::diffusing::DiffusingFields;
 use crate::serve::api::body::format::OutputFormatFields;
 use crate::serve::api::body::model::ModelFields;
 use crate::serve::api::body::options::GenerationOptions;
 use crate::serve::api::body::prompts::Prompts;
+use crate::serve::api::body::speculative::SpeculativeFields;
 use crate::serve::api::description::schema::{SchemaFn, schema_of};
 use crate::serve::error::ApiError;
 use serde::Deserialize;
@@ -14,6 +16,8 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<ModelFields>,
     schema_of::<GenerationOptions>,
     schema_of::<CompletionFields>,
+    schema_of::<DiffusingFields>,
+    schema_of::<SpeculativeFields>,
     schema_of::<OutputFormatFields>,
 ];
 

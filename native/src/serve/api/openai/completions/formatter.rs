@@ -5,6 +5,7 @@ use crate::serve::api::answer::logprobs::{id_name, prompt_logprobs};
 use crate::serve::api::answer::stream::{Envelope, Framing, StreamFormatter};
 use crate::serve::engine::served_model::ModelLabel;
 use serde_json::{Map, Value, json};
+use wrinklefree::chat::Snapshot;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
@@ -188,6 +189,16 @@ impl StreamFormatter for CompletionFormatter {
 
     fn finish(&mut self, index: usize, reason: FinishReason, text: &str) -> Vec<Value> {
         vec![self.chunk(index, text, Value::Null, reason_name(reason).into())]
+    }
+
+    fn snapshot(
+        &mut self,
+        index: usize,
+        snapshot: Snapshot,
+        end: Option<FinishReason>,
+    ) -> Vec<Value> {
+        let reason = end.map_or(Value::Null, |reason| reason_name(reason).into());
+        vec![self.chunk(index, &snapshot.text, Value::Null, reason)]
     }
 
     fn continuous_usage(&self) -> bool {

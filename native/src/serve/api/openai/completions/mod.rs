@@ -9,7 +9,8 @@ use crate::serve::api::answer::loading::{self, SignFormat};
 use crate::serve::api::answer::stream::{self, Envelope};
 use crate::serve::api::answer::validation::attach;
 use crate::serve::api::body::{
-    Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, StreamUsage, parse,
+    Body, DiffusingFields, GenerationOptions, JsonBody, KnownFields, OutputFormatFields,
+    StreamUsage, parse,
 };
 use crate::serve::api::prompt::infill::Hole;
 use crate::serve::api::prompt::plain_text::PlainText;
@@ -50,15 +51,29 @@ fn check(body: &Body) -> Result<(), ApiError> {
     parse::<OutputFormatFields>(body)?.grammar()?;
     completion.logprobs()?;
     completion.counts(&options)?;
+    replaces(body, &options, &completion)?;
     options.stream_usage().map(drop)
+}
+
+/// Returns true if the chunks of a stream have the whole output so far.
+fn replaces(
+    body: &Body,
+    options: &GenerationOptions,
+    completion: &CompletionFields,
+) -> Result<bool, ApiError> {
+    let logprobs = ("logprobs", completion.logprobs()?.is_some());
+    let echo = ("echo", completion.echo == Some(true));
+    parse::<DiffusingFields>(body)?.replaces(options, &[logprobs, echo])
 }
 
 /// Parses and tokenizes a body.
 fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
     let mut options: GenerationOptions = parse(body)?;
+    options.speculative = parse(body)?;
     let completion: CompletionFields = parse(body)?;
     FIELDS.check(body)?;
     let grammar = parse::<OutputFormatFields>(body)?.grammar()?;
+    let replaces = replaces(body, &options, &completion)?;
     let echo = completion.echo.unwrap_or(false);
     let (logprobs, counts) = (completion.logprobs()?, completion.counts(&options)?);
     let suffix = completion.suffix.filter(|suffix| !suffix.is_empty());
@@ -90,7 +105,10 @@ fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
             prompts.iter().map(request).collect::<Result<_, _>>()?
         }
     };
-    requests.iter_mut().for_each(|request| request.sampling.score_prompt |= score_prompt);
+    for request in &mut requests {
+        request.sampling.score_prompt |= score_prompt;
+        request.watch = replaces;
+    }
     let echoes = echo.then(|| requests.iter().map(|request| request.tokens.clone()).collect());
     let (streams, usage) = (options.streams(), options.stream_usage()?);
     let text = PlainText { field: "prompt", requests, grammar };

@@ -3,6 +3,8 @@
 use crate::drafter::{Text, by, crowded, follows, matrix, runtime, target, texts, tokens, with};
 use crate::drafter_reference::random;
 use crate::hybrid::{self, Kind};
+use std::cell::Cell;
+use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{AssumedDrafts, DecodeMode, DraftCounts, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig, Request, Step};
 use wrinklefree::format::{
@@ -188,4 +190,17 @@ fn a_text_longer_than_those_of_the_training_is_reported_once() {
         assert_eq!(got.len(), reports, "{got:?}");
         assert!(got.iter().all(|text| text.contains("the 40 tokens")), "{got:?}");
     }
+}
+
+#[test]
+fn costs_of_drafts_are_measured_with_those_of_rows() {
+    let (spec, weights) = target(false);
+    let (model, net) = with(&spec, &weights, &random(&spec, &[0, 2], DSpark, true, 4));
+    assert!(!net.measured);
+    // A clock on which every pass and every draft takes as long.
+    let clock = Cell::new(0.0);
+    let now = || clock.replace(clock.get() + 1.0);
+    let row = model.row_cost(&runtime(Kernels::best(), 1), KvConfig::EXACT, now).unwrap();
+    let net = model.draft_net().unwrap();
+    assert_eq!((row, net.pass_cost, net.token_cost, net.measured), (0.0, 1.0, 0.0, true));
 }

@@ -90,6 +90,18 @@ impl DrafterFields {
         Ok(())
     }
 
+    /// Checks that a head of so many rows is as large as stated.
+    fn check_reduced(&self, file: &str, rows: usize) -> Result<(), LoadError> {
+        match self.draft_vocab_size.filter(|&size| size != rows) {
+            None => Ok(()),
+            Some(size) => {
+                let want =
+                    format!("`draft_vocab_size` {rows}, of the tensor `d2t` or the vocabulary");
+                Err(unsupported(file, want, size.to_string()))
+            }
+        }
+    }
+
     fn log_snr(&self, file: &str) -> Result<Option<(f64, f64)>, LoadError> {
         if self.log_snr_conditioning != Some(true) {
             return Ok(None);
@@ -129,11 +141,7 @@ pub(in crate::format) fn load_drafter(
     let mut index = without_prefix(index)?;
     let stored_types = index.types();
     let (target_ids, mask_row) = (take_target_ids(&mut index, true)?, index.take(MASK_ROW));
-    let rows = target_ids.as_ref().map_or(spec.vocab_size, Vec::len);
-    if let Some(size) = fields.draft_vocab_size.filter(|&size| size != rows) {
-        let want = format!("`draft_vocab_size` {rows}, of the tensor `d2t` or the vocabulary");
-        return Err(unsupported(&name, want, size.to_string()));
-    }
+    fields.check_reduced(&name, target_ids.as_ref().map_or(spec.vocab_size, Vec::len))?;
     drop(files);
     let mut source = HfSource {
         file: &weights_file,
@@ -172,13 +180,8 @@ pub(in crate::format) fn load_drafter(
             fields.final_logit_softcapping,
         ),
     };
-    let mask_row = mask_row
-        .map(|t| {
-            source
-                .numbers
-                .floats(&t.with_shape(vec![t.shape.iter().product()]), &[spec.hidden_size])
-        })
-        .transpose()?;
+    let mask_row = mask_row.map(|t| t.with_shape(vec![t.shape.iter().product()]));
+    let mask_row = mask_row.map(|t| source.numbers.vector(&t, spec.hidden_size)).transpose()?;
     let (conditioned, parts) = (drafter.log_snr.is_some(), (target_ids, mask_row));
     let weights = assemble_drafter(&mut spec, conditioned, parts, &mut source)?;
     source.index.expect_empty(|name| name.ends_with("rotary_emb.inv_freq"))?;

@@ -238,6 +238,7 @@ impl EngineBuilder {
             sequences: self.max_sequences,
             tokens: None,
             rows: MAX_BATCH_TOKENS,
+            draft_buffers: model.draft_buffer_bytes(MAX_BATCH_TOKENS) as u64,
             state_memory: None,
             kv: KvConfig { drafter: model.draft_layers(), ..self.kv },
         }

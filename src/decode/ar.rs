@@ -42,6 +42,11 @@ impl Autoregressive {
         Self { tokens, prompt, scored, cached, planned, max_tokens, eos, sampler, finished }
     }
 
+    /// Returns a sampler that draws drafted tokens as the next ones will be drawn.
+    pub(super) fn draft_sampler(&self) -> Option<Sampler> {
+        self.sampler.for_drafts()
+    }
+
     /// Number of tokens that may still be generated.
     pub(super) fn left(&self) -> usize {
         self.max_tokens - (self.tokens.len() - self.prompt)

@@ -1,5 +1,8 @@
 //! Sources of drafts for [`Verify`](super::Verify).
 
+use super::sample::uniform;
+use std::sync::Arc;
+
 /// A source of drafts: guesses of the next tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Drafter {
@@ -50,6 +53,9 @@ pub struct DraftNet {
     pub pass_cost: f32,
     /// Cost of each drafted token, relative to a pass of the model over one row.
     pub token_cost: f32,
+    /// True if these costs were measured. Otherwise they count bytes of weights, and a row of the net's own
+    /// pass costs more in addition.
+    pub measured: bool,
     /// Maximum number of tokens in a draft.
     pub longest: usize,
     /// True if the net states its confidence in each token.
@@ -86,13 +92,37 @@ impl DraftCounts {
     }
 }
 
+/// Drafts that are right with a given probability, whatever the net says. The net's passes are computed as
+/// ever, so speed can be measured with random weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AssumedDrafts {
+    /// The text: prompt and output, as autoregressive decoding gives it.
+    pub text: Arc<[u32]>,
+    /// Probability that a drafted token is right, from 0 to 1.
+    pub accept: f64,
+    /// Seed of the random numbers, of which each position has its own.
+    pub seed: u64,
+}
+
+impl AssumedDrafts {
+    /// Replaces the tokens of a draft, the first of which has the position `start` in the text. Right ones
+    /// are those of the text; wrong ones are other tokens of a vocabulary of `vocab`.
+    pub fn replace(&self, start: usize, vocab: usize, draft: &mut [u32]) {
+        for (position, token) in (start..).zip(draft) {
+            let Some(&right) = self.text.get(position) else { return };
+            let accepted = uniform(self.seed, position as u64)[0] < self.accept;
+            *token = if accepted { right } else { (right + 1) % vocab as u32 };
+        }
+    }
+}
+
 impl DraftNet {
     /// A block for multi-token prediction of which a token costs so much, relative to a pass of the model
     /// over one row.
     #[must_use]
     pub fn mtp(token_cost: f32) -> Self {
         let (kind, longest, confident) = (DraftNetKind::Mtp, usize::MAX, false);
-        Self { kind, pass_cost: 0.0, token_cost, longest, confident }
+        Self { kind, pass_cost: 0.0, token_cost, measured: false, longest, confident }
     }
 }
 
@@ -118,6 +148,9 @@ impl Drafter {
     /// to a pass of one row, in which one more row costs `row_cost`.
     pub(super) fn costs(&self, row_cost: f32) -> (f32, f32) {
         match *self {
+            Self::Net { net: DraftNet { pass_cost, token_cost, measured: true, .. }, .. } => {
+                (pass_cost, token_cost)
+            }
             Self::Net { net: DraftNet { pass_cost, token_cost, .. }, .. } => {
                 (pass_cost, token_cost + row_cost * pass_cost)
             }
@@ -190,6 +223,26 @@ fn continuation(tokens: &[u32], (shortest, longest): (usize, usize)) -> &[u32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn assumed_drafts_are_right_as_often_as_assumed() {
+        let text: Arc<[u32]> = (0..4000).map(|i| i % 100).collect();
+        for accept in [0.0, 0.25, 0.75, 1.0] {
+            let drafts = AssumedDrafts { text: text.clone(), accept, seed: 3 };
+            let (mut all, mut parts) = (vec![7; 4000], vec![7; 4000]);
+            drafts.replace(0, 100, &mut all);
+            for (i, part) in parts.chunks_mut(3).enumerate() {
+                drafts.replace(3 * i, 100, part);
+            }
+            assert_eq!(all, parts, "a position has one random number");
+            let right = all.iter().zip(&text[..]).filter(|(a, b)| a == b).count() as f64;
+            assert!((right / 4000.0 - accept).abs() < 0.02, "{right} for {accept}");
+            assert!(all.iter().all(|&token| token < 100));
+        }
+        let mut beyond = [7; 2];
+        AssumedDrafts { text, accept: 1.0, seed: 3 }.replace(3999, 100, &mut beyond);
+        assert_eq!(beyond, [99, 7]);
+    }
 
     #[test]
     fn the_longest_match_wins_and_of_those_the_latest() {

@@ -15,7 +15,7 @@ mod verify;
 pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub(crate) use draft::argmax;
-pub use draft::{DraftCounts, DraftNet, DraftNetKind, Drafter};
+pub use draft::{AssumedDrafts, DraftCounts, DraftNet, DraftNetKind, Drafter};
 pub use prompt::{Pooling, PromptDecoder};
 pub use sample::{
     Certainty, ClosingTokens, Constraint, Dry, History, Infill, MarkerTexts, Mirostat,
@@ -154,6 +154,15 @@ impl DecodeMode {
         }
     }
 
+    /// Takes the measured costs of a net that drafts.
+    pub(crate) fn measured(&mut self, known: DraftNet) {
+        if let Self::Verify { drafter: Drafter::Net { net, .. }, .. } = self
+            && known.measured
+        {
+            *net = known;
+        }
+    }
+
     /// Returns the confidence below which drafts of a net end; 0 if none do.
     pub fn draft_threshold(&self) -> f32 {
         match self {
@@ -236,6 +245,12 @@ pub trait Decoder {
     /// Returns the number of tokens that a net is to draft before the next pass; 0 if none.
     fn draft_due(&self) -> usize {
         0
+    }
+
+    /// Returns a sampler that draws drafted tokens as the text's own tokens are drawn, with the random numbers
+    /// of their places; `None` where these are the most likely ones.
+    fn draft_sampler(&self) -> Option<Sampler> {
+        None
     }
 
     /// Takes the draft that was due: any number of tokens up to [`draft_due`](Self::draft_due).

@@ -242,6 +242,24 @@ impl Sampler {
         self.position = history.position;
     }
 
+    /// Returns a copy for drafts, without the grammar, which a drafted token may not fit; `None` if the most
+    /// likely token is always chosen.
+    pub(super) fn for_drafts(&self) -> Option<Self> {
+        if self.params.temperature == 0.0 && !self.params.changes_logits() {
+            return None;
+        }
+        Some(Self {
+            params: self.params.clone(),
+            seen: self.seen.clone(),
+            text: self.text.clone(),
+            end_tokens: self.end_tokens.clone(),
+            scratch: Vec::new(),
+            candidates: Candidates::default(),
+            guide: None,
+            ..*self
+        })
+    }
+
     /// Returns the number of tokens accepted so far.
     #[must_use]
     pub fn position(&self) -> u64 {
@@ -333,7 +351,7 @@ impl Sampler {
 }
 
 /// Returns two random numbers in [0, 1) that depend on seed and position alone.
-fn uniform(seed: u64, position: u64) -> [f64; 2] {
+pub(super) fn uniform(seed: u64, position: u64) -> [f64; 2] {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     // Each position has a block of 16 words, of which it uses four.
     rng.set_word_pos(u128::from(position) * 16);

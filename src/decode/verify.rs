@@ -8,7 +8,7 @@
 
 use super::draft::{DraftCounts, Drafter};
 use super::draft_length::DraftLength;
-use super::{Autoregressive, Decoder, HeldLogits, RowRequest, Slot, StepOutcome};
+use super::{Autoregressive, Decoder, HeldLogits, RowRequest, Sampler, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
 use std::time::Duration;
 
@@ -180,6 +180,10 @@ impl Decoder for Verify {
 
     fn draft_due(&self) -> usize {
         if self.guide_due() || self.ar.finished() { 0 } else { self.due }
+    }
+
+    fn draft_sampler(&self) -> Option<Sampler> {
+        self.ar.draft_sampler()
     }
 
     fn take_draft(&mut self, draft: &[u32]) {

@@ -114,15 +114,23 @@ impl Scheduler {
         if work.is_empty() {
             return;
         }
-        let jobs: Vec<DraftJob<'_>> = work.iter().map(|work| self.job(work)).collect();
-        let drafts = model.draft(runtime, pool, &jobs, workspace);
+        let drafts = {
+            let mut jobs: Vec<DraftJob<'_>> = work.iter().map(|work| self.job(work)).collect();
+            model.draft(runtime, pool, &mut jobs, workspace)
+        };
         for (Work { index, positions, wanted, .. }, draft) in work.into_iter().zip(drafts) {
             let sequence = &mut self.running[index].sequence;
             if let Some(pending) = &mut sequence.pending_states {
                 pending.mark_read(positions.end, shape);
             }
             if wanted > 0 {
-                sequence.decoder.take_draft(&draft.tokens);
+                self.longest_drafted =
+                    self.longest_drafted.max(sequence.decoder.tokens().len() + wanted);
+                let (mut tokens, vocab) = (draft.tokens, model.spec().vocab_size);
+                if let Some(assumed) = &sequence.assumed_drafts {
+                    assumed.replace(sequence.decoder.tokens().len(), vocab, &mut tokens);
+                }
+                sequence.decoder.take_draft(&tokens);
             }
         }
     }
@@ -137,6 +145,7 @@ impl Scheduler {
             states,
             wanted: *wanted,
             threshold: sequence.draft_threshold,
+            sampler: if *wanted > 0 { sequence.decoder.draft_sampler() } else { None },
         }
     }
 

@@ -106,8 +106,10 @@ pub struct Engine {
     scheduler: Scheduler,
     /// Number of requests submitted so far.
     submitted: u64,
-    /// True after the report of [`weak_drafter`](Self::weak_drafter).
+    /// True after the report of [`weak_drafter`](Self::weak_drafter) that drafts are wrong.
     weakness_reported: bool,
+    /// True after its report that a text is longer than the drafter's.
+    length_reported: bool,
 }
 
 impl Engine {
@@ -133,6 +135,7 @@ impl Engine {
             scheduler: Scheduler::new(config),
             submitted: 0,
             weakness_reported: false,
+            length_reported: false,
         })
     }
 
@@ -276,6 +279,9 @@ impl Engine {
                 DraftNetKind::Blocks => SubmitError::NoDrafter,
             });
         }
+        if let Some(net) = self.model.draft_net() {
+            request.mode.measured(net);
+        }
         request.check(vocab, context, config.max_batch_tokens, self.tokenizer.is_some())?;
         let id = SeqId(self.submitted);
         self.submitted += 1;
@@ -328,10 +334,18 @@ impl Engine {
         Step::Ran { prefill_rows, decode_rows }
     }
 
-    /// Returns, once, that the drafter's tokens are nearly always wrong, with how it was read. Then it belongs
-    /// to another model, chat template or layout, or its files were read in a way that it was not trained for.
+    /// Returns, once each, that a text is longer than those that the drafter was trained for, and that the
+    /// drafter's tokens are nearly always wrong, with how it was read. Then it belongs to another model, chat
+    /// template or layout, or its files were read in a way that it was not trained for.
     pub fn weak_drafter(&mut self) -> Option<String> {
-        let config = self.model.drafter()?;
+        let (config, trained) = (self.model.drafter()?, self.model.drafter_context()?);
+        if !self.length_reported && self.scheduler.longest_drafted > trained {
+            self.length_reported = true;
+            return Some(format!(
+                "a text is longer than the {trained} tokens that the drafter was trained for: its drafts \
+                 may be worse from here on, and it drafts only where that pays off"
+            ));
+        }
         let DraftCounts { drafts, drafted, accepted } = self.stats().drafts;
         if self.weakness_reported || drafts < JUDGED_DRAFTS || accepted * 5 >= drafts {
             return None;

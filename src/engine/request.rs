@@ -1,8 +1,8 @@
 //! Requests to the engine, and the events that it reports.
 
 use crate::decode::{
-    DecodeMode, DiffusionError, DraftCounts, Drafter, FinishReason, Next, Sampled, SamplingError,
-    SamplingParams, Slot,
+    AssumedDrafts, DecodeMode, DiffusionError, DraftCounts, Drafter, FinishReason, Next, Sampled,
+    SamplingError, SamplingParams, Slot,
 };
 use crate::text::StopScope;
 
@@ -43,6 +43,8 @@ pub struct Request {
     /// Isolates the prefix cache: only requests with the same salt share cached prefixes. So other tenants
     /// cannot detect cached prompts by timing.
     pub cache_salt: String,
+    /// For measurements: replaces the tokens that a net drafts.
+    pub assumed_drafts: Option<AssumedDrafts>,
 }
 
 /// Numbers of first tokens of a prompt that end with certain messages.

@@ -36,6 +36,8 @@ pub(super) struct Scheduler {
     preempted: u64,
     /// Drafts so far by a net that reads hidden states.
     drafts: DraftCounts,
+    /// Length of the longest text so far that such a net drafted for, with the draft.
+    pub(super) longest_drafted: usize,
     /// Maximum number of rows of prompts in a pass next to sequences that decode.
     pub prompt_rows: usize,
 }
@@ -77,7 +79,17 @@ impl Scheduler {
         let (running, parked) = (Vec::new(), Vec::new());
         let (waiting, events) = (VecDeque::new(), VecDeque::new());
         let (preempted, prompt_rows, drafts) = (0, usize::MAX, DraftCounts::default());
-        Self { config, running, waiting, parked, events, preempted, drafts, prompt_rows }
+        Self {
+            config,
+            running,
+            waiting,
+            parked,
+            events,
+            preempted,
+            drafts,
+            longest_drafted: 0,
+            prompt_rows,
+        }
     }
 
     pub fn config(&self) -> &EngineConfig {

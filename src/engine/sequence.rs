@@ -6,7 +6,9 @@ use super::snapshots::SnapshotPlan;
 use super::{Event, EventKind, MessageEnds, Request, SeqId};
 use crate::batch_types::Logits;
 use crate::cache::{KvSeq, Namespace, SaltHash, StatePlace};
-use crate::decode::{DecodeMode, Decoder, FinishReason, RowRequest, Sampled, StepOutcome};
+use crate::decode::{
+    AssumedDrafts, DecodeMode, Decoder, FinishReason, RowRequest, Sampled, StepOutcome,
+};
 use crate::model::Span;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
 use std::collections::VecDeque;
@@ -38,6 +40,8 @@ pub(super) struct Sequence {
     pub pending_states: Option<PendingStates>,
     /// Confidence below which its drafts end.
     pub draft_threshold: f32,
+    /// Replaces its drafts.
+    pub assumed_drafts: Option<AssumedDrafts>,
     /// Text of another sequence that it waits for before it runs.
     pub awaited: Option<AwaitedPrompt>,
     /// Number of steps since it last got rows.
@@ -93,6 +97,7 @@ impl Sequence {
             snapshots,
             pending_states,
             draft_threshold,
+            assumed_drafts: request.assumed_drafts,
             awaited: None,
             watch,
             waited: 0,

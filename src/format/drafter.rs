@@ -1,6 +1,7 @@
 //! A drafter: a small net in files of its own that drafts blocks of tokens from hidden states of the model
 //! that it was trained for (DFlash, DSpark).
 
+use super::index::TensorIndex;
 use super::{LayerWeights, Linear, LoadError, LoadErrorKind as Kind, Spec};
 use crate::loader::WeightLoader;
 use crate::matrix::Matrix;
@@ -40,6 +41,42 @@ pub struct DrafterConfig {
     pub causal: bool,
     /// Smallest and largest logarithm of the signal-to-noise ratio that rows are conditioned on.
     pub log_snr: Option<(f64, f64)>,
+    /// Number of positions that a row of each layer sees up to its own, `[layers]`; `None` for all of them.
+    /// Later rows of a block are not counted. Empty if no layer has a window.
+    pub windows: Vec<Option<usize>>,
+    /// Factors and bound of embeddings and logits.
+    pub scales: DrafterScales,
+}
+
+/// Factors and bound of a drafter's embeddings and logits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DrafterScales {
+    /// Factor of embeddings.
+    pub embedding: f32,
+    /// Factor of logits.
+    pub logit: f32,
+    /// Bound c of logits x, which become c · tanh(x / c), after their factor.
+    pub logit_cap: Option<f32>,
+}
+
+impl Default for DrafterScales {
+    fn default() -> Self {
+        Self { embedding: 1.0, logit: 1.0, logit_cap: None }
+    }
+}
+
+impl DrafterScales {
+    /// The factors and the bound that files state; those that are left out or 0 have no effect.
+    pub(super) fn stated(embedding: Option<f64>, logit: Option<f64>, cap: Option<f64>) -> Self {
+        let [embedding, logit, cap] =
+            [embedding, logit, cap].map(|x| x.map(|x| x as f32).filter(|x| *x != 0.0));
+        Self { embedding: embedding.unwrap_or(1.0), logit: logit.unwrap_or(1.0), logit_cap: cap }
+    }
+
+    fn are_finite(&self) -> bool {
+        let cap = self.logit_cap.unwrap_or(1.0);
+        self.embedding.is_finite() && self.logit.is_finite() && cap.is_finite() && cap > 0.0
+    }
 }
 
 /// Tokens that the rows of a drafted block predict. The block begins with the newest token.
@@ -119,8 +156,13 @@ pub struct DrafterWeights {
     pub final_norm: Vec<f32>,
     /// Token embeddings, `[vocab_size][hidden_size]`; `None` for those of the model.
     pub embed: Option<Matrix>,
-    /// Output head, `[vocab_size][hidden_size]`; `None` for that of the model.
+    /// Embedding of MASK tokens, `[hidden_size]`; `None` for their row of the embeddings.
+    pub mask_row: Option<Vec<f32>>,
+    /// Output head, `[vocab_size][hidden_size]`, or a row for each of the `target_ids`; `None` for that of
+    /// the model.
     pub head: Option<Linear>,
+    /// Ids of the tokens that the head's rows predict; `None` for all, in their order.
+    pub target_ids: Option<Vec<u32>>,
     /// Head that corrects the logits by the token before.
     pub markov: Option<MarkovWeights>,
     /// Head that predicts whether a token is right: `[1][hidden_size + rank]`, with a bias.
@@ -134,7 +176,7 @@ pub struct DrafterWeights {
 pub struct MarkovWeights {
     /// A row for each token that may stand before, `[vocab_size][rank]`.
     pub previous: Matrix,
-    /// `[vocab_size][rank]`.
+    /// A row for each row of the head, `[…][rank]`.
     pub next: Linear,
 }
 
@@ -202,6 +244,13 @@ impl DrafterCheckpoint {
             let want = "a list of layers of the model in ascending order".to_owned();
             return Err(error(want, format!("{:?}", config.taps)));
         }
+        if config.windows.contains(&Some(0)) {
+            return Err(error("a sliding window of at least 1".to_owned(), "0".to_owned()));
+        }
+        if !config.scales.are_finite() {
+            let want = "finite factors, and a bound of logits above 0".to_owned();
+            return Err(error(want, format!("{:?}", config.scales)));
+        }
         match config.log_snr {
             Some((min, max)) if !(min.is_finite() && max.is_finite() && min < max) => Err(error(
                 "`min_log_snr` below `max_log_snr`, both finite".into(),
@@ -210,6 +259,21 @@ impl DrafterCheckpoint {
             _ => Ok(()),
         }
     }
+}
+
+/// Takes the ids of the tokens that a reduced head predicts. Files state them as they are, or as
+/// `differences` from the index of the row. A list of the tokens that have a row is dropped: it says the same.
+pub(super) fn take_target_ids(
+    index: &mut TensorIndex,
+    differences: bool,
+) -> Result<Option<Vec<u32>>, LoadError> {
+    index.take("t2d");
+    let Some(t) = index.take("d2t") else { return Ok(None) };
+    let base = |row: usize| if differences { row as i64 } else { 0 };
+    let id = |(row, id): (usize, i64)| u32::try_from(id.checked_add(base(row))?).ok();
+    let ids: Option<Vec<u32>> = t.integers()?.into_iter().enumerate().map(id).collect();
+    let error = || t.error(Kind::Value, "ids of tokens", "an id below 0 or above 4294967295");
+    ids.ok_or_else(error).map(Some)
 }
 
 /// Most rows of a block.

@@ -34,6 +34,10 @@ pub enum DType {
     U8,
     /// Signed bytes.
     I8,
+    /// Signed integers of 64 bits.
+    I64,
+    /// Truth values, a byte each.
+    Bool,
     /// A block format of GGUF.
     Block(GgmlType),
 }
@@ -47,6 +51,8 @@ impl DType {
             Self::Float(FloatType::Bf16) => "BF16",
             Self::U8 => "U8",
             Self::I8 => "I8",
+            Self::I64 => "I64",
+            Self::Bool => "BOOL",
             Self::Block(t) => t.name(),
         }
     }
@@ -96,6 +102,16 @@ impl Tensor {
     /// Reads a vector of `len` finite floats.
     pub(crate) fn vector(&self, len: usize) -> Result<Vec<f32>, LoadError> {
         self.floats(&[len])
+    }
+
+    /// Reads a vector of integers.
+    pub(crate) fn integers(&self) -> Result<Vec<i64>, LoadError> {
+        if self.dtype != DType::I64 || self.shape.len() != 1 {
+            let found = format!("{} of shape {:?}", self.dtype.name(), self.shape);
+            return Err(self.error(LoadErrorKind::UnsupportedType, "a vector of I64", found));
+        }
+        let integers = self.bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
+        Ok(integers.collect())
     }
 
     /// Reads finite floats of this shape, row-major.

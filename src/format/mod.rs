@@ -47,7 +47,9 @@ pub use checkpoint::{
     Activations, AttentionWeights, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear,
     LinearAttentionWeights, LowRank, Mixer, MtpWeights, TextParts, Vocabulary, Weights,
 };
-pub use drafter::{DraftLayout, DrafterCheckpoint, DrafterConfig, DrafterWeights, MarkovWeights};
+pub use drafter::{
+    DraftLayout, DrafterCheckpoint, DrafterConfig, DrafterScales, DrafterWeights, MarkovWeights,
+};
 pub use error::{LoadError, LoadErrorKind};
 pub use export::ExportError;
 pub use file_bytes::FileBytes;

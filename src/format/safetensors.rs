@@ -200,6 +200,8 @@ fn dtype(name: &str) -> Option<(DType, usize)> {
         "BF16" => (DType::Float(FloatType::Bf16), 2),
         "U8" => (DType::U8, 1),
         "I8" => (DType::I8, 1),
+        "I64" => (DType::I64, 8),
+        "BOOL" => (DType::Bool, 1),
         _ => return None,
     })
 }

@@ -12,15 +12,22 @@ use crate::kernel::Kernels;
 use crate::par::Chunks;
 
 impl Pass<'_, '_> {
-    /// Computes y = o(attention(q, k, v)) and writes keys and values to their pages. In the `last`
-    /// layer, rows without logits are dropped once their keys and values are written.
-    pub fn attention(&mut self, weights: &AttentionWeights, mut pages: LayerPages<'_>, last: bool) {
+    /// Computes y = o(attention(q, k, v)) and writes keys and values to their pages. A row sees the positions
+    /// of a `window` up to its own, if there is one. In the `last` layer, rows without logits are dropped once
+    /// their keys and values are written.
+    pub fn attention(
+        &mut self,
+        weights: &AttentionWeights,
+        mut pages: LayerPages<'_>,
+        window: Option<usize>,
+        last: bool,
+    ) {
         self.keys_and_values(weights, &mut pages);
         if last {
             self.narrow();
         }
         if !self.ws.batch.rows.is_empty() {
-            self.attend(weights, &pages);
+            self.attend(weights, &pages, window);
             self.attention_output(weights);
         }
     }
@@ -71,7 +78,7 @@ impl Pass<'_, '_> {
     }
 
     /// Computes attention of all rows.
-    fn attend(&mut self, weights: &AttentionWeights, kept: &LayerPages<'_>) {
+    fn attend(&mut self, weights: &AttentionWeights, kept: &LayerPages<'_>, window: Option<usize>) {
         let Self { model, exec, ws } = self;
         let Workspace { batch, cos, sin, qkv, attn_out, attn_parts, part_bounds, .. } = &mut **ws;
         let (rows, spec, kernels) = (batch.rows.len(), &model.spec, exec.kernels);
@@ -83,7 +90,7 @@ impl Pass<'_, '_> {
         attn_out.grow(rows * width);
         let out = &mut attn_out[..rows * width];
         let columns = (0..=width).step_by(width / spec.kv_heads);
-        if heads.need_parts(exec.scope.workers()) {
+        if window.is_none() && heads.need_parts(exec.scope.workers()) {
             let mut parts = KeyParts { all: attn_parts, bounds: part_bounds };
             parts.attend(exec.scope, &heads, pages);
             exec.scope.tiles(out, width, &batch.bounds, columns, |(i, head), mut out, scratch| {
@@ -95,7 +102,12 @@ impl Pass<'_, '_> {
             let rows = batch.bounds[i]..batch.bounds[i + 1];
             let pages = &pages[head * bytes..][..bytes];
             let summaries = &summaries[head * floats..][..floats];
-            heads.attend(rows, head, pages, summaries, &mut out, scratch);
+            match window.filter(|&window| heads.hides_keys(rows.clone(), window)) {
+                Some(window) => {
+                    heads.attend_in_window(rows, head, window, pages, &mut out, scratch)
+                }
+                None => heads.attend(rows, head, pages, summaries, &mut out, scratch),
+            }
         });
         exec.profile.lap(Phase::Attention);
     }

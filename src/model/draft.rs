@@ -6,7 +6,7 @@
 
 use super::{Model, Runtime, Workspace};
 use crate::cache::{DraftLayers, KvPool, KvSeq};
-use crate::decode::DraftNet;
+use crate::decode::{DraftNet, Sampler, argmax};
 use crate::format::Linear;
 use std::ops::Range;
 
@@ -27,6 +27,18 @@ pub struct DraftJob<'a> {
     pub wanted: usize,
     /// The draft ends before the first token of a lower confidence.
     pub threshold: f32,
+    /// Draws the drafted tokens with the random numbers of their places; `None` drafts the most likely ones.
+    pub sampler: Option<Sampler>,
+}
+
+impl DraftJob<'_> {
+    /// Chooses the next drafted token.
+    pub(super) fn choose(&mut self, logits: &[f32]) -> u32 {
+        let Some(sampler) = &mut self.sampler else { return argmax(logits, None) };
+        let token = sampler.next(logits, sampler.position());
+        sampler.accept(token);
+        token
+    }
 }
 
 /// A draft for one sequence.
@@ -42,11 +54,17 @@ impl Model {
     /// Returns the properties of the net that drafts for the model, if it has one.
     pub fn draft_net(&self) -> Option<DraftNet> {
         let all = self.bytes_per_token() as f32;
-        if let Some(drafter) = self.drafter.as_deref() {
-            return Some(drafter.net(all));
-        }
-        let mtp = self.weights.mtp.as_deref()?;
-        Some(DraftNet::mtp(self.mtp_bytes(mtp) as f32 / all))
+        let net = match (self.drafter.as_deref(), self.weights.mtp.as_deref()) {
+            (Some(drafter), _) => drafter.net(all),
+            (None, Some(mtp)) => DraftNet::mtp(self.mtp_bytes(mtp) as f32 / all),
+            (None, None) => return None,
+        };
+        Some(match self.draft_costs.get() {
+            Some(&(pass_cost, token_cost)) => {
+                DraftNet { pass_cost, token_cost, measured: true, ..net }
+            }
+            None => net,
+        })
     }
 
     /// Returns the shape of the layers of a drafter, for [`KvConfig`](crate::cache::KvConfig).
@@ -78,10 +96,10 @@ impl Model {
         &self,
         rt: &Runtime,
         kv: &mut KvPool,
-        jobs: &[DraftJob<'_>],
+        jobs: &mut [DraftJob<'_>],
         ws: &mut Workspace,
     ) -> Vec<Draft> {
-        for job in jobs {
+        for job in &*jobs {
             let states = job.positions.len() * self.state_width();
             assert_eq!(job.states.len(), states, "states for each position");
             assert!(job.positions.end <= job.tokens.len(), "positions of the text");

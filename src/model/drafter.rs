@@ -9,14 +9,16 @@ use super::draft::{Draft, DraftJob, bytes};
 use super::forward::Pass;
 use super::inputs::{Exec, Fill};
 use super::profile::Phase;
-use super::{Model, Runtime, Span, SparsityRule, Workspace};
+use super::{Model, Runtime, Span, SparsityRule, Workspace, work};
 use crate::batch_types::{AttentionMask, LogitRows};
 use crate::cache::{DraftLayers, KvPool};
-use crate::decode::{DraftNet, DraftNetKind, argmax};
+use crate::decode::{DraftNet, DraftNetKind};
 use crate::format::{
-    DrafterCheckpoint, DrafterConfig, DrafterWeights, Linear, MarkovWeights, Spec, Weights,
+    DrafterCheckpoint, DrafterConfig, DrafterScales, DrafterWeights, Linear, MarkovWeights, Spec,
+    Weights,
 };
 use crate::par::Chunks;
+use std::sync::OnceLock;
 
 /// Number of features of the signal-to-noise ratio: sines, then cosines.
 const SNR_FEATURES: usize = 128;
@@ -29,6 +31,12 @@ pub(super) struct Drafter {
     /// Projection of the hidden states, and its norm.
     input: Linear,
     hidden_norm: Vec<f32>,
+    /// Embedding of MASK tokens, if it is not their row of the table.
+    mask_row: Option<Vec<f32>>,
+    /// Ids of the tokens that the head predicts, if these are not all.
+    target_ids: Option<Vec<u32>>,
+    /// Size of the model's vocabulary.
+    vocab: usize,
     markov: Option<MarkovWeights>,
     confidence: Option<Confidence>,
     /// Vectors that are added to the embedding of the newest token, and to that of MASK tokens.
@@ -52,6 +60,7 @@ impl Model {
         let drafter = Drafter::new(&self, checkpoint)?;
         (self.spec.mtp_layers, self.weights.mtp) = (0, None);
         self.drafter = Some(Box::new(drafter));
+        self.draft_costs = OnceLock::new();
         Ok(self)
     }
 
@@ -67,6 +76,11 @@ impl Model {
         // They are kept by the pass, by the sequence, and for the drafter's pass with its inputs.
         let states = rows.saturating_mul(4 * self.state_width() * size_of::<f32>());
         Workspace::bytes(&drafter.net.spec, drafter.config.block).saturating_add(states)
+    }
+
+    /// Number of positions that the drafter was trained for, if the model has one.
+    pub fn drafter_context(&self) -> Option<usize> {
+        self.drafter.as_deref().map(|drafter| drafter.net.spec.context_length)
     }
 
     /// Bytes of the drafter's weights.
@@ -96,7 +110,12 @@ impl Drafter {
             }
             None => None,
         };
-        let own_head = weights.head.is_some();
+        let (own_head, vocab) = (weights.head.is_some(), model.spec.vocab_size);
+        // A reduced head has other rows than the embeddings.
+        let (reduced, head) = match &weights.target_ids {
+            Some(_) => (weights.head, None),
+            None => (None, Some(weights.head.unwrap_or_else(|| model.head.clone()))),
+        };
         let embed_rotation = match &weights.embed {
             Some(_) => None,
             None => model.weights.embed_rotation.clone(),
@@ -104,16 +123,33 @@ impl Drafter {
         let net = Weights {
             embed: weights.embed.unwrap_or_else(|| model.weights.embed.clone()),
             embed_rotation,
-            head: Some(weights.head.unwrap_or_else(|| model.head.clone())),
+            head,
             final_norm,
             layers,
             mtp: None,
         };
-        let vocab_size = model.spec.vocab_size;
-        let mut net = Model::new(Spec { vocab_size, ..spec }, net)?;
+        let mut net = Model::new(Spec { vocab_size: vocab, ..spec }, net)?;
+        if let Some(head) = reduced {
+            (net.spec.vocab_size, net.head) = (head.weight.rows(), head);
+            net.work = work(&net.spec, &net.weights, &net.head, false);
+        }
+        net.windows.clone_from(&config.windows);
         // Only the largest logits of a screened head are exact, and those may change.
         net.screened = model.screened && !own_head && markov.is_none();
-        Ok(Self { net, config, input, hidden_norm, markov, confidence, conditioning, bytes })
+        let (mask_row, target_ids) = (weights.mask_row, weights.target_ids);
+        Ok(Self {
+            net,
+            config,
+            input,
+            hidden_norm,
+            mask_row,
+            target_ids,
+            vocab,
+            markov,
+            confidence,
+            conditioning,
+            bytes,
+        })
     }
 
     /// Shape of its layers.
@@ -135,6 +171,7 @@ impl Drafter {
             kind: DraftNetKind::Blocks,
             pass_cost: pass as f32 / all,
             token_cost: token as f32 / all,
+            measured: false,
             longest: self.config.block - self.config.layout.unread_rows(),
             confident: self.confidence.is_some(),
         }
@@ -147,22 +184,22 @@ impl Drafter {
         first: usize,
         rt: &Runtime,
         kv: &mut KvPool,
-        jobs: &[DraftJob<'_>],
+        jobs: &mut [DraftJob<'_>],
         ws: &mut Workspace,
     ) -> Vec<Draft> {
         self.read(first, rt, kv, jobs, ws);
-        let due: Vec<&DraftJob<'_>> = jobs.iter().filter(|job| job.wanted > 0).collect();
+        let wanted: Vec<bool> = jobs.iter().map(|job| job.wanted > 0).collect();
+        let mut due: Vec<&mut DraftJob<'_>> =
+            jobs.iter_mut().filter(|job| job.wanted > 0).collect();
         let mut made = Vec::new();
         if !due.is_empty() {
             self.run_block(first, rt, kv, &due, ws);
-            made = self.choose(rt, &due, ws);
+            made = self.choose(rt, &mut due, ws);
         }
         let mut made = made.into_iter();
-        let draft = |job: &DraftJob<'_>| match job.wanted {
-            0 => Draft::default(),
-            _ => made.next().unwrap_or_default(),
-        };
-        jobs.iter().map(draft).collect()
+        let draft =
+            |wanted| if wanted { made.next().unwrap_or_default() } else { Draft::default() };
+        wanted.into_iter().map(draft).collect()
     }
 
     /// Number of tokens to draft for a job.
@@ -202,7 +239,7 @@ impl Drafter {
         first: usize,
         rt: &Runtime,
         kv: &mut KvPool,
-        due: &[&DraftJob<'_>],
+        due: &[&mut DraftJob<'_>],
         ws: &mut Workspace,
     ) {
         let unread = self.config.layout.unread_rows();
@@ -260,12 +297,17 @@ impl Drafter {
     }
 
     /// Chooses the tokens of each block one after the other, because each corrects the logits of the next.
-    fn choose(&self, rt: &Runtime, due: &[&DraftJob<'_>], ws: &mut Workspace) -> Vec<Draft> {
+    fn choose(
+        &self,
+        rt: &Runtime,
+        due: &mut [&mut DraftJob<'_>],
+        ws: &mut Workspace,
+    ) -> Vec<Draft> {
         let (vocab, hidden) = (self.net.spec.vocab_size, self.net.spec.hidden_size);
-        let mut drafts = vec![Draft::default(); due.len()];
+        let (mut drafts, mut all) = (vec![Draft::default(); due.len()], Vec::new());
         let mut firsts = Vec::new();
         let mut rows = 0;
-        for job in due {
+        for job in &*due {
             firsts.push(rows);
             rows += self.slots(job);
         }
@@ -286,6 +328,7 @@ impl Drafter {
             for (n, &i) in active.iter().enumerate() {
                 let row = firsts[i] + slot;
                 let logits = &mut ws.logits[row * vocab..][..vocab];
+                scale_logits(&self.config.scales, logits);
                 if self.markov.is_some() {
                     (rt.kernels.add)(logits, &ws.spare[n * vocab..][..vocab]);
                 }
@@ -294,11 +337,23 @@ impl Drafter {
                 drafts[i].confidences.extend(confidence);
                 // NaN ends the draft too.
                 if confidence.is_none_or(|confidence| confidence >= due[i].threshold) {
-                    drafts[i].tokens.push(argmax(logits, None));
+                    let token = match &self.target_ids {
+                        Some(ids) => due[i].choose(self.scattered(ids, logits, &mut all)),
+                        None => due[i].choose(logits),
+                    };
+                    drafts[i].tokens.push(token);
                 }
             }
         }
         drafts
+    }
+
+    /// Logits of the model's whole vocabulary: tokens that the head does not predict have −∞.
+    fn scattered<'a>(&self, ids: &[u32], logits: &[f32], all: &'a mut Vec<f32>) -> &'a [f32] {
+        all.clear();
+        all.resize(self.vocab, f32::NEG_INFINITY);
+        ids.iter().zip(logits).for_each(|(&id, &logit)| all[id as usize] = logit);
+        all
     }
 
     /// Confidence in the token that a row predicts, if there is a head for it.
@@ -311,6 +366,16 @@ impl Drafter {
         }
         let sum: f32 = input.iter().zip(weights).map(|(x, w)| x * w).sum();
         Some(1.0 / (1.0 + libm::expf(-(sum + bias))))
+    }
+}
+
+/// Multiplies logits by their factor and bounds them.
+fn scale_logits(scales: &DrafterScales, logits: &mut [f32]) {
+    if scales.logit != 1.0 {
+        logits.iter_mut().for_each(|x| *x *= scales.logit);
+    }
+    if let Some(cap) = scales.logit_cap {
+        logits.iter_mut().for_each(|x| *x = cap * libm::tanhf(*x / cap));
     }
 }
 
@@ -376,14 +441,22 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Adds the conditioning to the embeddings: each span begins with the newest token.
+    /// Replaces the embeddings of MASK tokens by a row of their own, scales all, and adds the conditioning.
+    /// Each span begins with the newest token.
     fn condition(&mut self, drafter: &Drafter, spans: &[Span<'_>]) {
-        let Some([of_anchor, of_masks]) = &drafter.conditioning else { return };
+        let scale = drafter.config.scales.embedding;
         let mut rows = self.ws.x.chunks_exact_mut(self.model.spec.hidden_size);
         for span in spans {
             for (i, row) in rows.by_ref().take(span.tokens.len()).enumerate() {
-                let added = if i == 0 { of_anchor } else { of_masks };
-                (self.exec.kernels.add)(row, added);
+                if let Some(own) = drafter.mask_row.as_ref().filter(|_| i > 0) {
+                    row.copy_from_slice(own);
+                }
+                if scale != 1.0 {
+                    row.iter_mut().for_each(|x| *x *= scale);
+                }
+                if let Some([of_anchor, of_masks]) = &drafter.conditioning {
+                    (self.exec.kernels.add)(row, if i == 0 { of_anchor } else { of_masks });
+                }
             }
         }
     }
@@ -427,10 +500,29 @@ fn check_fit(
         return error("input", "no bias".into(), "a bias".into());
     }
     check::vector("drafter hidden norm", &weights.hidden_norm, hidden)?;
+    let mut predicted = vocab;
+    if let Some(ids) = &weights.target_ids {
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab) {
+            let expected = format!("ids below the model's {vocab}");
+            return error("`d2t`", expected, id.to_string());
+        }
+        let Some(head) = &weights.head else {
+            return error("head", "its own for a reduced vocabulary".into(), "none".into());
+        };
+        predicted = ids.len();
+        check::linear("drafter head", head, predicted, hidden)?;
+    }
+    if let Some(row) = &weights.mask_row {
+        check::vector("drafter mask embedding", row, hidden)?;
+    }
+    if !config.windows.is_empty() && config.windows.len() != spec.layers {
+        let expected = format!("{}, one for each layer", spec.layers);
+        return error("windows", expected, config.windows.len().to_string());
+    }
     if let Some(markov) = &weights.markov {
         let rank = markov.previous.cols();
         check::matrix("drafter Markov head, tokens before", &markov.previous, vocab, rank)?;
-        check::linear("drafter Markov head", &markov.next, vocab, rank)?;
+        check::linear("drafter Markov head", &markov.next, predicted, rank)?;
     }
     Ok(())
 }

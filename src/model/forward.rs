@@ -205,7 +205,10 @@ impl Pass<'_, '_> {
                 self.tap(i - 1);
             }
             match &layer.mixer {
-                Mixer::Attention(weights) => self.attention(weights, kv.layer(first + i), last),
+                Mixer::Attention(weights) => {
+                    let window = self.model.windows.get(i).copied().flatten();
+                    self.attention(weights, kv.layer(first + i), window, last);
+                }
                 Mixer::Linear(weights) => {
                     self.linear_attention(weights, &self.model.conv[i], kv.states(i), last);
                 }

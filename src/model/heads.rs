@@ -133,7 +133,12 @@ impl Heads<'_> {
 
     /// Writes the queries of some rows that share a KV head, `[rows][group][head_dim]`. Returns the rows
     /// that have a query without usable scores, counted from the first of them.
-    fn queries(&self, rows: Range<usize>, head: usize, out: &mut AlignedVec<f32>) -> Vec<usize> {
+    pub(super) fn queries(
+        &self,
+        rows: Range<usize>,
+        head: usize,
+        out: &mut AlignedVec<f32>,
+    ) -> Vec<usize> {
         let (dim, group) = (self.spec.head_dim, self.group());
         let count = rows.len() * group;
         out.grow((count + 1) * dim);

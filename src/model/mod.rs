@@ -42,6 +42,7 @@ mod drafter;
 mod forward;
 mod heads;
 mod heads_in_parts;
+mod heads_window;
 mod inputs;
 mod layout;
 mod linear_attention;
@@ -70,6 +71,7 @@ use crate::kernel::Kernels;
 use crate::matrix::Matrix;
 use crate::par::ThreadPool;
 use rope::Frequencies;
+use std::sync::OnceLock;
 
 /// The kernels and threads that run forward passes.
 pub struct Runtime {
@@ -102,8 +104,12 @@ pub struct Model {
     /// Weights of each layer's convolution as the kernel reads them; empty without linear attention.
     conv: Vec<Vec<f32>>,
     work: [PhaseWork; Phase::COUNT],
+    /// Number of positions that a row of each layer sees up to its own; empty if no layer has such a window.
+    windows: Vec<Option<usize>>,
     /// The drafter, if one was added.
     drafter: Option<Box<drafter::Drafter>>,
+    /// Measured costs of a draft and of each of its tokens ([`Self::row_cost`]).
+    draft_costs: OnceLock<(f32, f32)>,
     /// Activation sparsity of the ternary layers; off by default.
     pub sparsity: Sparsity,
 }
@@ -136,7 +142,9 @@ impl Model {
             context,
             conv,
             work,
+            windows: Vec::new(),
             drafter: None,
+            draft_costs: OnceLock::new(),
             sparsity,
         })
     }

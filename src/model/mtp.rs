@@ -11,7 +11,6 @@ use super::profile::Phase;
 use super::{Model, Runtime, Span, SparsityRule, Workspace};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
 use crate::cache::KvPool;
-use crate::decode::argmax;
 use crate::format::{Mixer, MtpWeights};
 use crate::par::Chunks;
 
@@ -42,7 +41,7 @@ impl Model {
         &self,
         rt: &Runtime,
         kv: &mut KvPool,
-        jobs: &[DraftJob<'_>],
+        jobs: &mut [DraftJob<'_>],
         ws: &mut Workspace,
     ) -> Vec<Draft> {
         let hidden = self.spec.hidden_size;
@@ -54,9 +53,9 @@ impl Model {
                 active.iter().map(|&i| mtp_span(&jobs[i], &drafts[i].tokens)).collect();
             let MtpRows { logits, hidden: states } = self.mtp_pass(rt, kv, &spans, &before, ws);
             before.clear();
-            let wanted = active.iter().filter(|&&i| jobs[i].wanted > 0);
-            for (row, &i) in wanted.enumerate() {
-                drafts[i].tokens.push(argmax(logits.row(row), None));
+            active.retain(|&i| jobs[i].wanted > 0);
+            for (row, &i) in active.iter().enumerate() {
+                drafts[i].tokens.push(jobs[i].choose(logits.row(row)));
                 if drafts[i].tokens.len() < jobs[i].wanted {
                     before.extend_from_slice(&states[row * hidden..(row + 1) * hidden]);
                 }
@@ -123,7 +122,7 @@ impl Pass<'_, '_> {
         self.draft_inputs(mtp, before);
         self.mixer_inputs(&mtp.layer, None);
         if let Mixer::Attention(weights) = &mtp.layer.mixer {
-            self.attention(weights, kv.layer(self.model.spec.layers), true);
+            self.attention(weights, kv.layer(self.model.spec.layers), None, true);
         }
         if self.ws.batch.rows.is_empty() {
             return;

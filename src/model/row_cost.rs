@@ -1,13 +1,15 @@
-//! Measures the cost of one more row in a pass, which limits the length of drafts.
+//! Measures the cost of one more row in a pass and that of a draft, which limit the length of drafts.
 
-use super::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
-use crate::cache::{CacheFull, KvConfig, KvPool, NoMemory, PAGE};
+use super::{AttentionMask, DraftJob, LogitRows, Model, Runtime, Span, Workspace};
+use crate::cache::{CacheFull, KvConfig, KvPool, KvSeq, NoMemory, PAGE};
 use std::hint::black_box;
 
 /// Number of rows of the larger of the two measured passes.
 const MANY: usize = 9;
 /// Number of passes of each kind, of which the fastest counts.
 const PASSES: usize = 4;
+/// Maximum number of tokens of the longer of two measured drafts.
+const LONG: usize = 16;
 
 /// The KV cache for the measured passes could not be allocated.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +25,8 @@ pub enum RowCostError {
 impl Model {
     /// Measures the time that one more row adds to a pass, as a share of the time of a pass of one row.
     /// Runs a few passes with a cache of this configuration. `now` returns the time in seconds, from
-    /// any origin.
+    /// any origin. Measures also what drafts cost of the net that drafts, if there is one:
+    /// [`draft_net`](Self::draft_net) returns it from then on.
     ///
     /// # Errors
     /// When there is no memory for the cache.
@@ -33,8 +36,10 @@ impl Model {
         kv: KvConfig,
         now: impl Fn() -> f64,
     ) -> Result<f32, RowCostError> {
-        let mut kv = KvPool::new(self.spec(), MANY.div_ceil(PAGE), kv)?;
-        let seq = kv.open(MANY)?;
+        let kv = KvConfig { drafter: self.draft_layers(), ..kv };
+        let positions = MANY.max(LONG + 2);
+        let mut kv = KvPool::new(self.spec(), positions.div_ceil(PAGE), kv)?;
+        let seq = kv.open(positions)?;
         let mut workspace = Workspace::default();
         let mut best = |rows: usize| {
             // Different tokens, because equal rows would refine the same panels of a screened head.
@@ -52,6 +57,46 @@ impl Model {
         let (one, many) = (best(1), best(MANY));
         // If the clock is too coarse for a small model, rows count as free.
         let more = if one > 0.0 { many / one - 1.0 } else { 0.0 };
+        if let Some(net) = self.draft_net().filter(|_| one > 0.0) {
+            let long = net.longest.min(LONG);
+            let mut draft = |wanted| self.draft_time(runtime, (&mut kv, seq), wanted, &now) / one;
+            let (short, all) = (draft(1), draft(long));
+            let token = (all - short).max(0.0) / (long - 1).max(1) as f64;
+            // What was measured first stays.
+            let _ = self.draft_costs.set(((short - token).max(0.0) as f32, token as f32));
+        }
         Ok((more / (MANY - 1) as f64).max(0.0) as f32)
+    }
+
+    /// Returns the seconds of the fastest of some drafts of `wanted` tokens, each of which reads a position.
+    fn draft_time(
+        &self,
+        runtime: &Runtime,
+        (kv, seq): (&mut KvPool, KvSeq),
+        wanted: usize,
+        now: &impl Fn() -> f64,
+    ) -> f64 {
+        let (states, tokens) =
+            (vec![0.0; self.state_width()], [1, 2].map(|t| t % self.spec.vocab_size as u32));
+        let mut workspace = Workspace::default();
+        let mut time = || {
+            let positions = match self.unread_tokens() {
+                0 => 1..2,
+                _ => 0..1,
+            };
+            let job = DraftJob {
+                seq,
+                tokens: &tokens,
+                positions,
+                states: &states,
+                wanted,
+                threshold: 0.0,
+                sampler: None,
+            };
+            let begin = now();
+            black_box(self.draft(runtime, kv, &mut [job], &mut workspace));
+            now() - begin
+        };
+        (0..PASSES).map(|_| time()).fold(f64::INFINITY, f64::min)
     }
 }

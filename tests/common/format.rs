@@ -287,6 +287,11 @@ pub fn meta_bool(v: bool) -> (u32, Vec<u8>) {
     (7, vec![v.into()])
 }
 
+pub fn meta_bools(v: &[bool]) -> (u32, Vec<u8>) {
+    let bytes: Vec<u8> = v.iter().map(|&v| v.into()).collect();
+    (9, list(7, v.len(), &bytes))
+}
+
 pub fn list(kind: u32, count: usize, elements: &[u8]) -> Vec<u8> {
     let mut out = kind.to_le_bytes().to_vec();
     out.extend((count as u64).to_le_bytes());

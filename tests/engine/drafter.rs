@@ -2,13 +2,15 @@
 //! and the text is that of autoregressive decoding whatever they say.
 
 use crate::common::Noise;
-use crate::drafter_reference::{Mistake, Pair, random};
+use crate::drafter_reference::{Mistake, Pair, best, random};
 use crate::hybrid::{self, Kind};
 use std::collections::BTreeMap;
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::decode::{DecodeMode, DraftNet, DraftNetKind, Drafter, SamplingParams};
+use wrinklefree::decode::{DecodeMode, DraftNet, DraftNetKind, Drafter, Sampler, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step, SubmitError};
-use wrinklefree::format::{DraftLayout, DrafterCheckpoint, Linear, MarkovWeights, Spec, Weights};
+use wrinklefree::format::{
+    DraftLayout, DrafterCheckpoint, DrafterScales, Linear, MarkovWeights, Spec, Weights,
+};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::matrix::{FloatMatrix, FloatType, Matrix};
 use wrinklefree::model::{AttentionMask, DraftJob, LogitRows, Model, Runtime, Span, Workspace};
@@ -16,19 +18,19 @@ use wrinklefree::par::ThreadPool;
 
 use DraftLayout::{DFlash, DSpark};
 
-fn tokens(n: usize, vocab: usize, seed: u64) -> Vec<u32> {
+pub fn tokens(n: usize, vocab: usize, seed: u64) -> Vec<u32> {
     let mut noise = Noise(seed);
     (0..n).map(|_| (noise.bits() >> 20) as u32 % vocab as u32).collect()
 }
 
 /// A target without linear attention that a rotation does not change, and one in a rotated basis.
-fn target(rotated: bool) -> (Spec, Weights) {
+pub fn target(rotated: bool) -> (Spec, Weights) {
     let spec = if rotated { hybrid::rotated() } else { hybrid::plain() };
     let weights = hybrid::weights(&spec, Kind::Exact, rotated, 31);
     (spec, weights)
 }
 
-fn runtime(kernels: Kernels, threads: usize) -> Runtime {
+pub fn runtime(kernels: Kernels, threads: usize) -> Runtime {
     Runtime { kernels, thread_pool: ThreadPool::new(threads).unwrap() }
 }
 
@@ -64,8 +66,9 @@ fn drafted(
             states: &states[read * width..n * width],
             wanted: model.draft_net().unwrap().longest,
             threshold,
+            sampler: None,
         };
-        let draft = model.draft(rt, &mut kv, &[job], &mut ws).remove(0);
+        let draft = model.draft(rt, &mut kv, &mut [job], &mut ws).remove(0);
         let confidences = draft.confidences.iter().copied().map(Some);
         let confidences = confidences.chain(std::iter::repeat(None));
         all.push(draft.tokens.into_iter().zip(confidences).collect());
@@ -108,7 +111,8 @@ fn drafts_and_confidences_are_those_of_the_formula_and_no_mistake_is_unseen() {
         let reference = |mistake| -> Vec<_> {
             let pair = pair(mistake);
             let features = pair.features(&text);
-            ENDS.iter().map(|&n| pair.draft(&text[..n + 1], &features, wanted)).collect()
+            let draft = |&n| pair.draft(&text[..n + 1], &features, wanted, &mut best);
+            ENDS.iter().map(draft).collect()
         };
         let want = reference(Mistake::None);
         let mut got = Vec::new();
@@ -157,11 +161,14 @@ fn a_draft_ends_before_the_first_token_of_less_confidence() {
 }
 
 /// A text, and the number of passes that it took.
-type Text = (Vec<u32>, usize);
+pub type Text = (Vec<u32>, usize);
 
 /// Runs requests in one engine.
 fn run(model: Model, config: EngineConfig, requests: &[Request]) -> Vec<Text> {
-    let mut engine = Engine::new(model, None, runtime(Kernels::best(), 1), config).unwrap();
+    texts(&mut Engine::new(model, None, runtime(Kernels::best(), 1), config).unwrap(), requests)
+}
+
+pub fn texts(engine: &mut Engine, requests: &[Request]) -> Vec<Text> {
     let mut texts: BTreeMap<_, Text> = BTreeMap::new();
     for request in requests {
         texts.insert(engine.submit(request.clone()).unwrap(), Text::default());
@@ -180,7 +187,7 @@ fn run(model: Model, config: EngineConfig, requests: &[Request]) -> Vec<Text> {
 }
 
 /// An engine in which several sequences do not find room at a time.
-fn crowded(rows: usize) -> EngineConfig {
+pub fn crowded(rows: usize) -> EngineConfig {
     EngineConfig {
         max_context: 256,
         kv_pages: 12,
@@ -192,14 +199,14 @@ fn crowded(rows: usize) -> EngineConfig {
     }
 }
 
-fn with(spec: &Spec, weights: &Weights, drafter: &DrafterCheckpoint) -> (Model, DraftNet) {
+pub fn with(spec: &Spec, weights: &Weights, drafter: &DrafterCheckpoint) -> (Model, DraftNet) {
     let model = Model::new(spec.clone(), weights.clone()).unwrap();
     let model = model.with_drafter(drafter.clone()).unwrap();
     let net = model.draft_net().unwrap();
     (model, net)
 }
 
-fn by(net: DraftNet, threshold: f32) -> DecodeMode {
+pub fn by(net: DraftNet, threshold: f32) -> DecodeMode {
     let drafter = Drafter::Net { length: net.longest, net, threshold };
     DecodeMode::Verify { drafter, row_cost: None }
 }
@@ -227,7 +234,7 @@ fn requests(vocab: usize, mode: &DecodeMode) -> Vec<Request> {
 }
 
 /// f32 matrix of this function of row and column.
-fn matrix(rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> Linear {
+pub fn matrix(rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> Linear {
     let at = |i: usize| value(i / cols, i % cols).to_le_bytes();
     let bytes: Vec<u8> = (0..rows * cols).flat_map(at).collect();
     let matrix = FloatMatrix::new(rows, cols, FloatType::F32, bytes.into()).unwrap();
@@ -235,7 +242,7 @@ fn matrix(rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> Line
 }
 
 /// A drafter that drafts a function of the token before, whatever the model computed.
-fn follows(spec: &Spec, follower: impl Fn(usize) -> usize) -> DrafterCheckpoint {
+pub fn follows(spec: &Spec, follower: impl Fn(usize) -> usize) -> DrafterCheckpoint {
     let mut drafter = random(spec, &[0, 1], DSpark, false, 8);
     let vocab = spec.vocab_size;
     drafter.config.block = 7;
@@ -320,7 +327,16 @@ fn as_many_drafts_are_accepted_as_by_the_reference() {
                     };
                     let draft = match most {
                         0 => Vec::new(),
-                        most => pair.draft(&all[..known], &features, most),
+                        most => {
+                            // Each token is drawn as the text's token at its place.
+                            let mut at = (known - request.tokens.len()) as u64;
+                            let mut draw = |logits: &[f64]| {
+                                let logits: Vec<f32> = logits.iter().map(|&x| x as f32).collect();
+                                at += 1;
+                                Sampler::new(request.sampling.clone(), &[]).next(&logits, at - 1)
+                            };
+                            pair.draft(&all[..known], &features, most, &mut draw)
+                        }
                     };
                     let right = draft.iter().zip(&all[known..]);
                     known += right.take_while(|((token, _), want)| token == *want).count() + 1;
@@ -360,6 +376,26 @@ fn a_drafter_must_fit_its_model() {
         (add(&|d| d.config.taps = vec![1, 4]), "below the model's 4, found 4"),
         (add(&|d| d.config.taps = vec![1]), "drafter input: expected 90 × 90, found 90 × 180"),
         (add(&|d| d.spec.hidden_size = 80), "hidden size: expected the model's 90"),
+    ] {
+        assert!(error.contains(words), "{error}");
+    }
+    let reduced = |d: &mut DrafterCheckpoint, ids: Vec<u32>| {
+        d.weights.head = Some(matrix(2, 90, |_, _| 0.0));
+        d.weights.markov.as_mut().unwrap().next = matrix(2, 7, |_, _| 0.0);
+        d.weights.target_ids = Some(ids);
+    };
+    for (error, words) in [
+        (
+            add(&|d| reduced(d, vec![3, 131])),
+            "`d2t`: expected ids below the model's 131, found 131",
+        ),
+        (add(&|d| reduced(d, vec![3])), "drafter head: expected 1 × 90, found 2 × 90"),
+        (add(&|d| d.weights.target_ids = Some(vec![3])), "head: expected its own"),
+        (
+            add(&|d| d.config.windows = vec![None]),
+            "windows: expected 2, one for each layer, found 1",
+        ),
+        (add(&|d| d.weights.mask_row = Some(vec![0.0])), "drafter mask embedding: expected 90"),
     ] {
         assert!(error.contains(words), "{error}");
     }
@@ -408,6 +444,61 @@ fn drafts_are_counted_and_a_drafter_that_is_always_wrong_is_reported_once() {
             assert!(words.iter().all(|word| reports[0].contains(word)), "{reports:?}");
         } else {
             assert!(reports.is_empty() && right, "{reports:?}");
+        }
+    }
+}
+
+#[test]
+fn windows_scales_masks_and_reduced_heads_are_those_of_the_formula_and_no_mistake_is_unseen() {
+    let text = tokens(75, 131, 9);
+    let (spec, weights) = target(false);
+    for (layout, heads, causal, windows) in [
+        (DSpark, true, false, vec![Some(40), Some(7)]),
+        (DFlash, false, true, vec![None, Some(33)]),
+        (DFlash, false, false, vec![Some(1), Some(64)]),
+    ] {
+        let mut drafter = random(&spec, &[1, 3], layout, heads, 5);
+        let mut noise = Noise(6);
+        let ids: Vec<u32> = (0..131).filter(|id| id % 3 == 2).rev().collect();
+        drafter.weights.head = Some(hybrid::exact(ids.len(), spec.hidden_size, &mut noise));
+        if let Some(markov) = &mut drafter.weights.markov {
+            markov.next = hybrid::exact(ids.len(), markov.previous.cols(), &mut noise);
+        }
+        drafter.weights.target_ids = Some(ids);
+        drafter.weights.mask_row = Some(hybrid::norm(spec.hidden_size, &mut noise));
+        drafter.config.windows = windows;
+        drafter.config.causal = causal;
+        drafter.config.scales = DrafterScales { embedding: 0.25, logit: 4.0, logit_cap: Some(1.5) };
+        let pair = |mistake| Pair { spec: &spec, weights: &weights, drafter: &drafter, mistake };
+        let wanted = drafter.config.block - layout.unread_rows();
+        let reference = |mistake| -> Vec<_> {
+            let pair = pair(mistake);
+            let features = pair.features(&text);
+            let draft = |&n| pair.draft(&text[..n + 1], &features, wanted, &mut best);
+            ENDS.iter().map(draft).collect()
+        };
+        let want = reference(Mistake::None);
+        let mut got = Vec::new();
+        for kernels in Kernels::all() {
+            let isa = kernels.isa().name();
+            for threads in [1, 2] {
+                let rt = runtime(kernels, threads);
+                got = drafted(&rt, &pair(Mistake::None), &text, &ENDS, 0.0);
+                assert!(agree(&got, &want), "{isa}, {layout:?}: {got:?}, not {want:?}");
+            }
+        }
+        let everywhere = [
+            Mistake::NoWindow,
+            Mistake::LongerWindow,
+            Mistake::OtherWindows,
+            Mistake::NoEmbeddingScale,
+            Mistake::MaskOfTable,
+            Mistake::FirstTokens,
+        ];
+        // Without a Markov head they do not change which logit is the largest.
+        let of_heads = [Mistake::NoLogitScale, Mistake::NoLogitCap];
+        for mistake in everywhere.into_iter().chain(of_heads.into_iter().filter(|_| heads)) {
+            assert!(!agree(&got, &reference(mistake)), "{layout:?}: {mistake:?} is not seen");
         }
     }
 }

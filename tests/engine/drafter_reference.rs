@@ -6,7 +6,7 @@ use crate::reference::{add, dot, embedding, head, rms, rope, row, sigmoid, state
 use std::collections::BTreeMap;
 use wrinklefree::format::{
     Activation, Architecture, AttentionWeights, DraftLayout, DrafterCheckpoint, DrafterConfig,
-    DrafterWeights, LayerWeights, Linear, MarkovWeights, Mixer, Rope, Spec, Weights,
+    DrafterScales, DrafterWeights, LayerWeights, Linear, MarkovWeights, Mixer, Rope, Spec, Weights,
 };
 
 /// A deliberate mistake.
@@ -27,6 +27,18 @@ pub enum Mistake {
     OtherMask,
     /// Every row is conditioned as the newest token.
     Conditioning,
+    /// All keys are seen, or one more than the window has.
+    NoWindow,
+    LongerWindow,
+    /// The windows of the layers are exchanged.
+    OtherWindows,
+    NoEmbeddingScale,
+    NoLogitScale,
+    NoLogitCap,
+    /// The MASK token's row of the table is taken.
+    MaskOfTable,
+    /// The rows of a reduced head are taken for the first tokens.
+    FirstTokens,
 }
 
 /// A random drafter for a model of this shape. `heads` has everything that DSpark may have.
@@ -68,7 +80,9 @@ pub fn random(
         layers,
         final_norm: norm(hidden, &mut noise),
         embed: None,
+        mask_row: None,
         head: None,
+        target_ids: None,
         markov: heads.then(|| MarkovWeights {
             previous: exact(vocab, rank, &mut noise).weight,
             next: exact(vocab, rank, &mut noise),
@@ -84,6 +98,8 @@ pub fn random(
         layout_stated: true,
         causal: false,
         log_snr: heads.then_some((-6.0, 9.0)),
+        windows: Vec::new(),
+        scales: DrafterScales::default(),
     };
     DrafterCheckpoint { spec, config, weights, flushed: 0, stored_types: BTreeMap::new() }
 }
@@ -137,13 +153,14 @@ impl Pair<'_> {
         (0..text.len()).map(at).collect()
     }
 
-    /// Drafts `wanted` tokens after a text, with the logits and the confidence of each. `features` are those
-    /// of all its positions, and of those no more are read than may be known.
+    /// Drafts `wanted` tokens after a text, with the confidence in each. `features` are those of all its
+    /// positions, and of those no more are read than may be known. `choose` chooses a token from logits.
     pub fn draft(
         &self,
         text: &[u32],
         features: &[Vec<f64>],
         wanted: usize,
+        choose: &mut dyn FnMut(&[f64]) -> u32,
     ) -> Vec<(u32, Option<f64>)> {
         let DrafterCheckpoint { spec, config, weights: w, .. } = self.drafter;
         let n = text.len() - 1;
@@ -163,8 +180,8 @@ impl Pair<'_> {
                 if self.is(Mistake::NoHiddenNorm) { y } else { rms(&y, &w.hidden_norm, spec) }
             })
             .collect();
-        for layer in &w.layers {
-            self.layer(layer, &context, &mut x, first);
+        for (i, layer) in w.layers.iter().enumerate() {
+            self.layer(layer, &context, &mut x, first, self.window(i));
         }
         let mut before = text[n];
         let mut drafted = Vec::new();
@@ -174,6 +191,7 @@ impl Pair<'_> {
                 Some(own) => times(own, &h),
                 None => head(self.weights, &h),
             };
+            self.scale(&mut logits);
             let mut input = h.clone();
             if let Some(markov) = &w.markov {
                 let previous = row(&markov.previous, before as usize);
@@ -186,11 +204,42 @@ impl Pair<'_> {
                 .confidence
                 .as_ref()
                 .map(|c| sigmoid(times(c, &input)[0] + f64::from(c.bias.as_ref().unwrap()[0])));
-            let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
-            before = best as u32;
+            before = choose(&self.all(logits));
             drafted.push((before, confidence));
         }
         drafted
+    }
+
+    /// Number of positions that a row of a layer sees up to its own.
+    fn window(&self, layer: usize) -> usize {
+        let windows = &self.drafter.config.windows;
+        let other = usize::from(self.is(Mistake::OtherWindows));
+        match windows.get((layer + other) % windows.len().max(1)).copied().flatten() {
+            Some(window) if !self.is(Mistake::NoWindow) => {
+                window + usize::from(self.is(Mistake::LongerWindow))
+            }
+            _ => usize::MAX,
+        }
+    }
+
+    fn scale(&self, logits: &mut [f64]) {
+        let DrafterScales { logit, logit_cap, .. } = self.drafter.config.scales;
+        for x in logits {
+            *x *= if self.is(Mistake::NoLogitScale) { 1.0 } else { f64::from(logit) };
+            if let Some(cap) = logit_cap.map(f64::from).filter(|_| !self.is(Mistake::NoLogitCap)) {
+                *x = cap * (*x / cap).tanh();
+            }
+        }
+    }
+
+    /// Logits of the model's whole vocabulary.
+    fn all(&self, logits: Vec<f64>) -> Vec<f64> {
+        let Some(ids) = &self.drafter.weights.target_ids else { return logits };
+        let mut all = vec![f64::NEG_INFINITY; self.spec.vocab_size];
+        for (i, logit) in logits.into_iter().enumerate() {
+            all[if self.is(Mistake::FirstTokens) { i } else { ids[i] as usize }] = logit;
+        }
+        all
     }
 
     /// Embeddings of the newest token and of MASK tokens, conditioned.
@@ -202,6 +251,14 @@ impl Pair<'_> {
                 Some(own) => row(own, token as usize),
                 None => embedding(self.weights, token),
             };
+            if let Some(own) =
+                w.mask_row.as_ref().filter(|_| i > 0 && !self.is(Mistake::MaskOfTable))
+            {
+                x = own.iter().map(|&x| f64::from(x)).collect();
+            }
+            if !self.is(Mistake::NoEmbeddingScale) {
+                x.iter_mut().for_each(|x| *x *= f64::from(config.scales.embedding));
+            }
             if let (Some([first, second]), Some((min, max))) = (&w.log_snr, config.log_snr) {
                 let anchor = i == 0 || self.is(Mistake::Conditioning);
                 let s = if anchor { max } else { min };
@@ -217,7 +274,14 @@ impl Pair<'_> {
         (0..rows).map(input).collect()
     }
 
-    fn layer(&self, layer: &LayerWeights, context: &[Vec<f64>], x: &mut [Vec<f64>], first: usize) {
+    fn layer(
+        &self,
+        layer: &LayerWeights,
+        context: &[Vec<f64>],
+        x: &mut [Vec<f64>],
+        first: usize,
+        window: usize,
+    ) {
         let spec = &self.drafter.spec;
         let w = layer.mixer.attention().unwrap();
         let heads = |y: &[Vec<f64>], start: usize| -> (Heads, Heads) {
@@ -238,16 +302,18 @@ impl Pair<'_> {
         values.extend(own.1);
         let causal = self.drafter.config.causal != self.is(Mistake::OtherMask);
         for (i, x) in x.iter_mut().enumerate() {
-            let seen = if causal { context.len() + i + 1 } else { keys.len() };
+            let end = if causal { context.len() + i + 1 } else { keys.len() };
+            // The row's own key and those before it that the window has.
+            let seen = (context.len() + i + 1).saturating_sub(window)..end;
             let mut joined = Vec::new();
             for (h, q) in times(&w.q, &normed[i]).chunks(spec.head_dim).enumerate() {
                 let q = rope(spec, &rms(q, w.q_norm.as_ref().unwrap(), spec), first + i);
                 let kv = h / (spec.heads / spec.kv_heads);
                 let score = |k: &Vec<Vec<f64>>| dot(&q, &k[kv]) / (spec.head_dim as f64).sqrt();
-                let weights: Vec<f64> = keys[..seen].iter().map(|k| score(k).exp()).collect();
+                let weights: Vec<f64> = keys[seen.clone()].iter().map(|k| score(k).exp()).collect();
                 let sum: f64 = weights.iter().sum();
                 for c in 0..spec.head_dim {
-                    let of = weights.iter().zip(&values).map(|(w, v)| w * v[kv][c]);
+                    let of = weights.iter().zip(&values[seen.clone()]).map(|(w, v)| w * v[kv][c]);
                     joined.push(of.sum::<f64>() / sum);
                 }
             }
@@ -258,6 +324,11 @@ impl Pair<'_> {
             add(x, &times(&layer.down, &h));
         }
     }
+}
+
+/// The most likely token.
+pub fn best(logits: &[f64]) -> u32 {
+    (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
 }
 
 fn biased(linear: &Linear, x: &[f64]) -> Vec<f64> {

@@ -6,6 +6,7 @@ mod common;
 mod diffusion;
 mod drafter;
 mod drafter_reference;
+mod drafter_shares;
 #[path = "../../benches/common/hybrid.rs"]
 mod hybrid;
 mod mtp;

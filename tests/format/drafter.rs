@@ -2,10 +2,13 @@
 
 use crate::fixtures::drafter::{BLOCK, Sizes, gguf, hf};
 use crate::fixtures::{
-    Gguf, GgufTensor, HIDDEN, Hf, Rng, VOCAB, file, meta_bool, meta_f32, meta_ints, meta_u32,
+    Gguf, GgufTensor, HIDDEN, Hf, Rng, VOCAB, f32_bytes, file, meta_bool, meta_bools, meta_f32,
+    meta_ints, meta_u32,
 };
 use serde_json::{Value, json};
-use wrinklefree::format::{DraftLayout, DrafterCheckpoint, File, LoadError, load, load_drafter};
+use wrinklefree::format::{
+    DraftLayout, DrafterCheckpoint, DrafterScales, File, LoadError, load, load_drafter,
+};
 use wrinklefree::loader::WeightLoader;
 use wrinklefree::model::Model;
 
@@ -106,15 +109,6 @@ fn what_would_draft_noise_is_refused_by_name() {
         &["conv_kernel_size", "DFlash2"],
     );
     says(plain(&|g| g.set("dflash.selector_rank", meta_u32(4))), &["selector_rank"]);
-    says(
-        plain(&|g| g.set("dflash.attention.sliding_window", meta_u32(64))),
-        &["sliding_window", "64"],
-    );
-    says(
-        plain(&|g| g.set("dflash.final_logit_softcapping", meta_f32(30.0))),
-        &["softcapping", "30"],
-    );
-    says(plain(&|g| g.set("dflash.logit_scale", meta_f32(0.5))), &["logit_scale", "0.5"]);
     says(plain(&|g| g.set("dflash.has_confidence_head", meta_bool(true))), &["Markov head"]);
     says(plain(&|g| g.set("dflash.log_snr_conditioning", meta_bool(true))), &["min_log_snr"]);
     says(
@@ -139,18 +133,28 @@ fn what_would_draft_noise_is_refused_by_name() {
     };
     says(with("markov_head_type", json!("rnn")), &["`markov_head_type` vanilla", "`rnn`"]);
     says(with("hyper_connection", json!({"n": 4})), &["hyper_connection"]);
-    says(with("draft_vocab_size", json!(12)), &["draft_vocab_size", "12"]);
+    says(with("draft_vocab_size", json!(12)), &["`draft_vocab_size` 24", "12"]);
+    let sliding = json!(["sliding_attention", "full_attention"]);
+    says(with("layer_types", sliding), &["`sliding_window`"]);
+    says(with("layer_types", json!(["chunked_attention", "full_attention"])), &["chunked"]);
+    says(with("final_logit_softcapping", json!(-3.0)), &["bound of logits above 0"]);
+    let windows = |window: u32, pattern: &[bool]| {
+        plain(&|g| {
+            g.set("dflash.attention.sliding_window", meta_u32(window));
+            g.set("dflash.attention.sliding_window_pattern", meta_bools(pattern));
+        })
+    };
+    says(windows(9, &[true]), &["sliding_window_pattern", "each of 2 layers", "found 1"]);
     says(with("architectures", json!(["LlamaForCausalLM"])), &["DFlashDraftModel", "Llama"]);
     says(with("architectures", json!(["DFlash2DraftModel"])), &["DFlash2"]);
     says(with("model_type", json!("gemma4")), &["gemma4", "qwen3"]);
     says(with("min_log_snr", Value::Null), &["min_log_snr"]);
-    says(
-        with("layer_types", json!(["sliding_attention", "full_attention"])),
-        &["sliding_attention"],
-    );
     let other = hf("DFlashDraftModel", SIZES, &TAPS, false, false);
     says(read(other.clone().set("dflash_config", json!({})).files()), &["mask_token_id"]);
-    says(read(other.clone().with("mask_embedding.pt", "x").files()), &["mask_embedding.pt"]);
+    says(
+        read(other.clone().with("mask_embedding.pt", "x").files()),
+        &["mask_embedding.pt", "pickle", "the tensor `mask_embedding`"],
+    );
     says(read(Hf::qwen35(false).files()), &["DFlashDraftModel"]);
 
     // As a model, a drafter is refused with what to do.
@@ -192,4 +196,136 @@ fn damaged_headers_are_errors() {
         }
     }
     assert!(read_ones > 10, "{read_ones}");
+}
+
+#[test]
+fn windows_scales_and_a_mask_row_are_read_from_all_forms() {
+    let mut g = gguf("dflash", SIZES, &TAPS, false);
+    g.set("dflash.attention.sliding_window", meta_u32(9));
+    assert_eq!(of(&g).unwrap().config.windows, [Some(9), Some(9)], "without a pattern all have it");
+    g.set("dflash.attention.sliding_window_pattern", meta_bools(&[true, false]));
+    for (key, value) in
+        [("final_logit_softcapping", 30.0), ("logit_scale", 0.5), ("embedding_scale", 2.0)]
+    {
+        g.set(&format!("dflash.{key}"), meta_f32(value));
+    }
+    let mut hf = hf("DFlashDraftModel", SIZES, &TAPS, false, false)
+        .set("sliding_window", json!(9))
+        .set("layer_types", json!(["sliding_attention", "full_attention"]))
+        .set("final_logit_softcapping", json!(30.0))
+        .set("logit_scale", json!(0.5))
+        .set("embedding_scale", json!(2.0));
+    let row: Vec<f32> = (0..32).map(|i| i as f32).collect();
+    hf.put("mask_embedding", "F32", &[1, 32], f32_bytes(&row));
+    let (gguf, hf) = (of(&g).unwrap(), read(hf.files()).unwrap());
+    for config in [&gguf.config, &hf.config] {
+        assert_eq!(config.windows, [Some(9), None]);
+        let DrafterScales { embedding, logit, logit_cap } = config.scales;
+        assert_eq!((embedding, logit, logit_cap), (2.0, 0.5, Some(30.0)));
+    }
+    assert_eq!((hf.weights.mask_row, gguf.weights.mask_row), (Some(row), None));
+}
+
+#[test]
+fn reduced_vocabularies_are_ids_in_gguf_and_differences_in_directories() {
+    let integers = |ids: [i64; 3]| ids.into_iter().flat_map(i64::to_le_bytes).collect::<Vec<u8>>();
+    let mut rng = Rng(3);
+    let mut g = gguf("dflash", SIZES, &TAPS, false);
+    g.float("token_embd.weight", &[SIZES.vocab, SIZES.hidden], &mut rng);
+    g.float("output.weight", &[3, SIZES.hidden], &mut rng);
+    let d2t =
+        |ids| GgufTensor { name: "d2t".into(), kind: 27, shape: vec![3], bytes: integers(ids) };
+    g.tensors.push(d2t([4, 9, 23]));
+    let directory = |size: usize, ids| {
+        let mut hf =
+            hf("DFlashDraftModel", SIZES, &TAPS, false, false).set("draft_vocab_size", json!(size));
+        hf.put("lm_head.weight", "F32", &[3, 32], f32_bytes(&Rng(4).floats(96)));
+        hf.put("d2t", "I64", &[3], integers(ids));
+        hf.put("t2d", "BOOL", &[24], vec![0; 24]);
+        read(hf.files())
+    };
+    for drafter in [of(&g).unwrap(), directory(3, [4, 8, 21]).unwrap()] {
+        assert_eq!(drafter.weights.target_ids, Some(vec![4, 9, 23]));
+        assert_eq!(drafter.weights.head.unwrap().weight.rows(), 3);
+        assert_eq!(drafter.spec.vocab_size, 24);
+    }
+    says(directory(4, [4, 8, 21]), &["`draft_vocab_size` 3", "4"]);
+    says(directory(3, [-1, 8, 21]), &["d2t", "below 0"]);
+    *g.tensor("d2t") = d2t([4, -1, 23]);
+    says(of(&g), &["d2t", "below 0"]);
+    *g.tensor("d2t") = GgufTensor { kind: 0, bytes: vec![0; 12], ..d2t([0; 3]) };
+    says(of(&g), &["d2t", "a vector of I64", "F32"]);
+    g.tensors.retain(|t| t.name != "output.weight");
+    *g.tensor("d2t") = d2t([4, 9, 23]);
+    says(of(&g), &["output.weight"]);
+}
+
+/// A configuration in the format of `speculators`.
+fn speculators(change: impl Fn(&mut Value)) -> Result<DrafterCheckpoint, LoadError> {
+    let mut hf = hf("DFlashDraftModel", SIZES, &TAPS, false, false);
+    let mut layers = hf.config.clone();
+    let fields = layers.as_object_mut().unwrap();
+    for key in ["architectures", "block_size", "dflash_config"] {
+        fields.remove(key);
+    }
+    fields.insert("model_type".into(), json!("llama"));
+    let before: Vec<usize> = TAPS.iter().map(|tap| tap + 1).collect();
+    hf.config = json!({
+        "architectures": ["DFlashDraftModel"], "speculators_model_type": "dflash",
+        "speculators_config": {
+            "algorithm": "dflash", "proposal_methods": [{"speculative_tokens": BLOCK - 1}],
+        },
+        "aux_hidden_state_layer_ids": before, "block_size": BLOCK, "mask_token_id": 1,
+        "draft_vocab_size": SIZES.vocab, "transformer_layer_config": layers,
+    });
+    change(&mut hf.config);
+    read(hf.files())
+}
+
+#[test]
+fn the_format_of_speculators_is_read_or_refused_by_name() {
+    let config = speculators(|_| ()).unwrap().config;
+    assert_eq!((config.taps, config.block, config.mask), (TAPS.to_vec(), BLOCK, 1));
+    assert_eq!((config.layout, config.layout_stated), (DraftLayout::DFlash, true));
+    assert!(!config.causal && config.windows.is_empty());
+    let sliding = |types: Value, non_causal: bool| {
+        speculators(|c| {
+            c["transformer_layer_config"]["sliding_window"] = json!(16);
+            c["transformer_layer_config"]["layer_types"] = types.clone();
+            c["sliding_window_non_causal"] = json!(non_causal);
+        })
+    };
+    let (all, one) = (
+        json!(["sliding_attention", "sliding_attention"]),
+        json!(["full_attention", "sliding_attention"]),
+    );
+    let config = sliding(all.clone(), false).unwrap().config;
+    assert_eq!((config.causal, config.windows), (true, vec![Some(16); 2]));
+    assert!(!sliding(all, true).unwrap().config.causal);
+    assert!(!sliding(one.clone(), true).unwrap().config.causal);
+    says(sliding(one, false), &["sliding_window_non_causal", "causal layers next to others"]);
+    says(
+        speculators(|c| c["speculators_model_type"] = json!("eagle3")),
+        &["`speculators_model_type` dflash", "eagle3", "not supported"],
+    );
+    says(
+        speculators(|c| c["transformer_layer_config"]["hc_mult"] = json!(4)),
+        &["hc_mult", "hyper-connections"],
+    );
+    says(
+        speculators(|c| c["aux_hidden_state_layer_ids"] = json!([0, 2])),
+        &["aux_hidden_state_layer_ids", "[0,2]"],
+    );
+    says(
+        speculators(|c| {
+            c["speculators_config"]["proposal_methods"][0]["speculative_tokens"] = json!(9)
+        }),
+        &["speculative_tokens", "9"],
+    );
+    says(
+        speculators(|c| {
+            c.as_object_mut().unwrap().remove("transformer_layer_config");
+        }),
+        &["transformer_layer_config"],
+    );
 }

@@ -219,7 +219,7 @@ fn turned(rotation: Option<&Rotation>, x: &[f64]) -> Vec<f64> {
 }
 
 /// H[r][c] = (−1)^popcount(r AND c) / √block.
-fn hadamard(x: &[f64], block: usize) -> Vec<f64> {
+pub fn hadamard(x: &[f64], block: usize) -> Vec<f64> {
     let entry =
         |r: usize, c: usize| if (r & c).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
     let of = |x: &[f64], r: usize| -> f64 {

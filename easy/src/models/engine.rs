@@ -38,7 +38,9 @@ impl SingleSequence<'_> {
         let config = self.config(&model, &runtime)?;
         let EngineConfig { kv_pages, max_batch_tokens, .. } = config;
         let kv = KvConfig { drafter: model.draft_layers(), ..self.kv };
-        MemoryNeed::engine(model.spec(), &kv, kv_pages, max_batch_tokens).check()?;
+        let drafter = model.draft_buffer_bytes(max_batch_tokens) as u64;
+        let need = MemoryNeed::engine(model.spec(), &kv, kv_pages, max_batch_tokens);
+        MemoryNeed { drafter, ..need }.check()?;
         Ok(Engine::new(model, tokenizer, runtime, config)?)
     }
 

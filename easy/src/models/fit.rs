@@ -28,6 +28,8 @@ pub struct MemoryNeed {
     pub positions: usize,
     /// Bytes of the buffers of forward passes.
     pub workspace: u64,
+    /// Bytes of a drafter's buffers.
+    pub drafter: u64,
 }
 
 /// Error: a model needs more memory than is left.
@@ -42,14 +44,14 @@ pub struct NotEnoughMemory {
 impl fmt::Display for NotEnoughMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mb = |bytes: u64| bytes.div_ceil(1_000_000);
-        let MemoryNeed { weights, kv, positions, workspace } = self.need;
+        let MemoryNeed { weights, kv, positions, workspace, drafter } = self.need;
         f.write_str("not enough memory: ")?;
         let advice = if weights > 0 {
             write!(f, "weights take {} MB", mb(weights))?;
             "use a smaller model, or leave a packed file mapped"
         } else {
             write!(f, "a KV cache of {positions} positions takes {} MB", mb(kv))?;
-            write!(f, " and buffers {} MB", mb(workspace))?;
+            write!(f, " and buffers {} MB", mb(workspace.saturating_add(drafter)))?;
             "ask for a shorter context, fewer positions in the KV cache, less memory for recurrent states or \
              an 8-bit KV type"
         };
@@ -72,6 +74,7 @@ impl MemoryNeed {
             kv: KvPool::bytes(spec, pages, kv).saturating_add(KvPool::state_bytes(spec, kv)) as u64,
             positions: pages.saturating_mul(PAGE),
             workspace: Workspace::bytes(spec, rows) as u64,
+            drafter: 0,
         }
     }
 
@@ -90,7 +93,8 @@ impl MemoryNeed {
 
     /// Returns the bytes of all parts together.
     pub fn total(self) -> u64 {
-        [self.weights, self.kv, self.workspace].into_iter().fold(0, u64::saturating_add)
+        let parts = [self.weights, self.kv, self.workspace, self.drafter];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 
     fn check_against(self, left: MemoryLeft) -> Result<(), NotEnoughMemory> {
@@ -114,6 +118,8 @@ pub struct KvSize {
     pub tokens: Option<usize>,
     /// Rows of a forward pass.
     pub rows: usize,
+    /// Bytes of a drafter's buffers ([`Model::draft_buffer_bytes`](wrinklefree::model::Model)).
+    pub draft_buffers: u64,
     /// Bytes of recurrent states that the prefix cache keeps; `None` for the default.
     pub state_memory: Option<u64>,
     /// Types of keys and values.
@@ -144,6 +150,7 @@ impl KvSize {
         let left = memory_left().map(|left| left.bytes).into_iter().chain(limit).min();
         let fit = self.within(spec, left);
         let need = MemoryNeed::engine(spec, &fit.kv, fit.pages, self.rows);
+        let need = MemoryNeed { drafter: self.draft_buffers, ..need };
         need.check()?;
         if let Some(bytes) = limit {
             need.check_against(MemoryLeft { bytes, limit: LimitedBy::Server })?;
@@ -163,7 +170,7 @@ impl KvSize {
                 let fit = |bytes: u64| usize::try_from(bytes / page).unwrap_or(usize::MAX);
                 let Some(left) = left else { return wanted };
                 let states = KvPool::state_bytes(spec, &kv) as u64;
-                let buffers = (Workspace::bytes(spec, self.rows) as u64).saturating_add(states);
+                let buffers = self.buffers(spec).saturating_add(states);
                 let one = match self.context {
                     Some(_) => each,
                     None => {
@@ -172,7 +179,9 @@ impl KvSize {
                     }
                 };
                 wanted.min(
-                    fit((left / 2).saturating_sub(states)).max(one).max(each.min(LEAST / PAGE)),
+                    fit((left / 2).saturating_sub(states.saturating_add(self.draft_buffers)))
+                        .max(one)
+                        .max(each.min(LEAST / PAGE)),
                 )
             },
             |tokens| tokens.div_ceil(PAGE),
@@ -185,7 +194,12 @@ impl KvSize {
         let pages = self.tokens.or(self.context).map_or(0, |positions| positions.div_ceil(PAGE));
         let plain = KvConfig { states: StateLimits { sequences: 0, snapshots: 0 }, ..self.kv };
         let stated = KvPool::bytes(spec, pages, &plain) as u64;
-        stated.saturating_add(Workspace::bytes(spec, self.rows) as u64)
+        stated.saturating_add(self.buffers(spec))
+    }
+
+    /// Bytes of the buffers of passes.
+    fn buffers(&self, spec: &Spec) -> u64 {
+        (Workspace::bytes(spec, self.rows) as u64).saturating_add(self.draft_buffers)
     }
 
     /// Types and numbers of recurrent states: one for each sequence, and those that the prefix cache keeps.
@@ -251,6 +265,7 @@ mod tests {
             sequences: 8,
             tokens: None,
             rows: 32,
+            draft_buffers: 0,
             state_memory: None,
             kv: KvConfig::default(),
         }
@@ -275,6 +290,12 @@ mod tests {
         let (context, few) = pages(page * 100 + buffers * 2);
         assert!((60..128).contains(&few) && context == few * PAGE, "{context} {few}");
         assert_eq!(pages(0), (LEAST, LEAST / PAGE));
+        let drafted = KvSize { draft_buffers: page * 100, ..size() };
+        assert_eq!(
+            within(drafted, Some(page * 600)),
+            (4096, 200),
+            "a drafter's buffers take part of it"
+        );
     }
 
     #[test]
@@ -327,9 +348,14 @@ mod tests {
     #[test]
     fn an_error_has_numbers_and_advice() {
         let left = MemoryLeft { bytes: 90_000_000, limit: LimitedBy::Group(150_000_000) };
-        let need =
-            MemoryNeed { weights: 0, kv: 80_000_000, positions: 4096, workspace: 10_000_000 };
+        let need = MemoryNeed {
+            kv: 80_000_000,
+            positions: 4096,
+            workspace: 10_000_000,
+            ..MemoryNeed::default()
+        };
         assert_eq!(need.check_against(left), Ok(()));
+        assert!(MemoryNeed { drafter: 1, ..need }.check_against(left).is_err());
         let more = MemoryNeed { kv: 80_000_001, ..need };
         let text = more.check_against(left).expect_err("too much").to_string();
         for part in ["4096 positions", "81 MB", "10 MB", "90 MB", "cgroup", "150 MB", "shorter"] {

@@ -33,4 +33,4 @@ pub use loaded::{Loaded, Opened, OpenedWeights, checkpoint, tokenizer};
 pub use options::{ActivationBits, LayoutChoice, Logits, OpenOptions};
 pub use progress::Progress;
 pub use source::Placement;
-pub use synthetic::Synthetic;
+pub use synthetic::{DrafterType, Synthetic};

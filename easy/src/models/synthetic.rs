@@ -1,7 +1,10 @@
 //! Random weights in the exact shapes of known models: speed without a download.
 
+mod drafter;
 mod hybrid;
 mod low_bit;
+
+pub use drafter::DrafterType;
 
 use super::Loaded;
 use bytes::Bytes;
@@ -59,10 +62,19 @@ struct Row {
     name: &'static str,
     /// A line about the shape.
     about: &'static str,
+    /// Layers whose hidden states its drafter reads; empty if it has none.
+    taps: &'static [usize],
 }
 
 const fn row(shape: Synthetic, name: &'static str, about: &'static str) -> Row {
-    Row { shape, name, about }
+    Row { shape, name, about, taps: &[] }
+}
+
+impl Row {
+    /// The row with a drafter that reads the hidden states after these layers.
+    const fn drafted(self, taps: &'static [usize]) -> Self {
+        Self { taps, ..self }
+    }
 }
 
 /// All shapes, in the order of [`Synthetic`].
@@ -78,15 +90,18 @@ const TABLE: [Row; 12] = [
         Synthetic::Bonsai2_2b,
         "bonsai2-2b",
         "Ternary-Bonsai-2 2B: linear attention, rotated weights, tied head",
-    ),
-    row(Synthetic::Bonsai2_4b, "bonsai2-4b", "Ternary-Bonsai-2 4B"),
-    row(Synthetic::Bonsai2_9b, "bonsai2-9b", "Ternary-Bonsai-2 9B"),
-    row(Synthetic::Bonsai2_27b, "bonsai2-27b", "Ternary-Bonsai-2 27B"),
+    )
+    .drafted(&[1, 6, 11, 16, 21]),
+    row(Synthetic::Bonsai2_4b, "bonsai2-4b", "Ternary-Bonsai-2 4B").drafted(&[1, 8, 15, 22, 29]),
+    row(Synthetic::Bonsai2_9b, "bonsai2-9b", "Ternary-Bonsai-2 9B").drafted(&[1, 8, 15, 22, 29]),
+    row(Synthetic::Bonsai2_27b, "bonsai2-27b", "Ternary-Bonsai-2 27B")
+        .drafted(&[1, 16, 31, 46, 61]),
     row(
         Synthetic::TinyHybrid,
         "tiny-hybrid",
         "A small model with linear attention and rotated weights",
-    ),
+    )
+    .drafted(&[0, 2]),
     row(
         Synthetic::Bonsai1_8b,
         "bonsai1-8b",
@@ -240,7 +255,7 @@ impl Synthetic {
         let spec = self.spec();
         let embed = match self {
             Self::Bonsai1_7b => rng.ternary(spec.vocab_size, spec.hidden_size, true),
-            _ => rng.int8(spec.vocab_size, spec.hidden_size),
+            _ => rng.int8(spec.vocab_size, spec.hidden_size, spec.hidden_size),
         };
         let layers = (0..spec.layers).map(|_| self.layer(&spec, &mut rng)).collect();
         let final_norm = vec![1.0; spec.hidden_size];
@@ -392,8 +407,8 @@ impl Rng {
         Matrix::Float(matrix.expect("as many bytes as the shape needs"))
     }
 
-    /// Values in −64..64 with one scale per row.
-    fn int8(&mut self, rows: usize, cols: usize) -> Matrix {
+    /// Values in −64..64 with a scale for each `group` columns of a row.
+    fn int8(&mut self, rows: usize, cols: usize, group: usize) -> Matrix {
         assert!(rows.is_multiple_of(PANEL) && cols.is_multiple_of(GROUP));
         let bytes = Int8Matrix::value_bytes(rows, cols).expect("a known shape");
         let values = self.fill(bytes, |word| {
@@ -401,8 +416,9 @@ impl Rng {
             let negative = (word >> 6) & 0x0101_0101_0101_0101;
             low | (negative * 0xc0) // the sign fills the upper two bits
         });
-        let scales = Bytes::from((1.0 / 64.0 / (cols as f32).sqrt()).to_le_bytes().repeat(rows));
-        let matrix = Int8Matrix::from_panels(rows, cols, cols, values, scales);
+        let scale = (1.0 / 64.0 / (cols as f32).sqrt()).to_le_bytes();
+        let scales = Bytes::from(scale.repeat(rows * (cols / group)));
+        let matrix = Int8Matrix::from_panels(rows, cols, group, values, scales);
         Matrix::Int8(matrix.expect("as many bytes as the shape needs"))
     }
 }
@@ -434,7 +450,7 @@ mod tests {
 
     #[test]
     fn bytes_spread_over_both_signs() {
-        let Matrix::Int8(m) = Rng(1).int8(16, 1024) else { panic!("int8") };
+        let Matrix::Int8(m) = Rng(1).int8(16, 1024, 1024) else { panic!("int8") };
         let mut row = vec![0; 1024];
         m.unpack_row(3, &mut row);
         assert!(row.iter().all(|&v| (-64..64).contains(&v)));

@@ -1,5 +1,6 @@
 //! The measurements of `wf-run bench` and `wf-run tune`.
 
+pub mod drafts;
 pub mod isa_comparison;
 pub mod limits;
 pub mod measure;

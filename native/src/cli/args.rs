@@ -241,7 +241,7 @@ impl KvArgs {
 }
 
 /// Parses one of `values` by its name.
-fn one_of<T: Copy + Send + Sync + 'static>(
+pub fn one_of<T: Copy + Send + Sync + 'static>(
     values: &'static [T],
     name: fn(T) -> &'static str,
 ) -> impl TypedValueParser<Value = T> {

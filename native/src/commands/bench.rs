@@ -3,14 +3,14 @@
 use crate::bench::isa_comparison::{self, Comparison};
 use crate::bench::measure::{Bench, Kind, Test};
 use crate::bench::report::{OutputArgs, Report};
-use crate::bench::{limits, requests, speed};
+use crate::bench::{drafts, limits, requests, speed};
 use crate::cli::args::{self, DrafterArgs, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{kernels, open, out, progress};
 use crate::config::DecodeArgs;
 use crate::machine::{self, Threads, cores};
 use crate::models::engine::SingleSequence;
-use crate::models::{Loaded, OpenedWeights, Synthetic};
+use crate::models::{DrafterType, Loaded, OpenedWeights, Synthetic};
 use anyhow::{Context, bail};
 use std::fs;
 use std::num::NonZeroUsize;
@@ -20,7 +20,7 @@ use wrinklefree::cache::{KvPool, PAGE};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
 use wrinklefree::model::{Model, Runtime, SparsityRule};
-use wrinklefree::settings::{Settings, describe};
+use wrinklefree::settings::{Draft, Mode, Settings, describe};
 use wrinklefree::ternary::Layout;
 
 /// Measure the speed of prompts, decoding or whole requests
@@ -34,6 +34,10 @@ use wrinklefree::ternary::Layout;
 /// pass gives depends on how sure the model is: with random weights only the cost of a pass means
 /// something.
 ///
+/// With --accept, the same text is decoded by `ar` and with drafts by turns. The drafter's passes are
+/// computed, but each drafted token is right with the given probability, so random weights measure the
+/// speed too. The ratio is the median of the rounds.
+///
 /// With --isa, instruction sets take the same tests by turns, each with the model as it is laid out
 /// for it. The exit code is 1 if a set is slower than 0.9 × the next narrower one.
 #[derive(clap::Args)]
@@ -46,7 +50,8 @@ Examples:
   wf-run bench -p 0 -n 16 --depth 32768 --depth-computed 2048
   wf-run bench --roofline --profile               what bounds speed
   wf-run bench --synthetic tiny --isa all         instruction sets side by side
-  wf-run bench --decode-mode adaptive --threshold 0.7 -p 32 -n 128")]
+  wf-run bench --decode-mode adaptive --threshold 0.7 -p 32 -n 128
+  wf-run bench --synthetic bonsai2-9b --draft model --accept 0.75,0.1")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -54,8 +59,19 @@ pub struct Args {
     drafter: DrafterArgs,
     /// Random weights instead of a model
     #[arg(long, value_parser = args::synthetic(),
-        conflicts_with_all = ["model_path", "rope_scaling"])]
+        conflicts_with_all = ["model_path", "rope_scaling", "draft_model", "draft_layout"])]
     synthetic: Option<Synthetic>,
+    /// Probability that a drafted token is right
+    ///
+    /// Measures --draft model or --draft mtp with drafts that are right this often, compared with `ar`.
+    /// A synthetic model gets a synthetic drafter with --draft model.
+    #[arg(long, value_name = "P,…", value_delimiter = ',',
+        value_parser = probability, conflicts_with_all = ["isa", "roofline", "profile"])]
+    accept: Vec<f64>,
+    /// Weights of a synthetic drafter
+    #[arg(long, value_name = "TYPE", requires = "synthetic", default_value = "q4_0",
+        value_parser = args::one_of(&DrafterType::ALL, DrafterType::name))]
+    draft_type: DrafterType,
     /// Prompt lengths
     ///
     /// 0 measures no prompts [default: 512; with --decode-mode 32; with --isa 4,32].
@@ -141,9 +157,9 @@ const SET_TIME: Duration = Duration::from_millis(200);
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let typed = args.decoding.typed();
-    if typed.decode_mode.is_some() {
+    if typed.decode_mode.is_some() || !args.accept.is_empty() {
         if args.depth != [0] || args.depth_computed.is_some() {
-            return Err(usage("--depth is for tests without --decode-mode"));
+            return Err(usage("--depth is for tests without --decode-mode and --accept"));
         }
         return answer(args, &args.decoding.settings()?);
     }
@@ -232,11 +248,21 @@ fn compare_sets(args: &Args, threads: &[usize], tests: &[Test]) -> anyhow::Resul
 fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let backend = machine::kernels()?.isa().name();
     let loader = &machine::all_cores()?;
-    let loaded = match args.synthetic {
-        Some(shape) => args.model.prepare(shape.loaded(), loader),
-        None => args.model.open(Some((settings, &args.drafter)), loader)?,
+    let assumes = !args.accept.is_empty();
+    let settings = &match assumes {
+        true => Settings {
+            decode_mode: settings.decode_mode.or(Some(Mode::Verify)),
+            ..settings.clone()
+        },
+        false => settings.clone(),
     };
+    let loaded = open_for_requests(args, settings, loader)?;
     let mode = settings.mode(&loaded.capabilities())?;
+    if assumes && mode.draft_net().is_none() {
+        return Err(usage(
+            "--accept measures a net that drafts: give --draft model or --draft mtp",
+        ));
+    }
     open::warn(&settings.warnings(&loaded.capabilities(), &mode));
     let prompts = args.prompt.clone().unwrap_or_else(|| vec![32]);
     let generate = args.generate.as_deref().unwrap_or(&[128]);
@@ -252,6 +278,9 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
         return Err(usage("-p 0: only block diffusion can begin with nothing"));
     }
     let text = prompt(&loaded, args.prompt_file.as_deref())?;
+    if assumes {
+        return compare_drafts(args, loaded, &mode, &text, &sizes);
+    }
     let mut report = Report::new(&args.output);
     out::print(&report.head())?;
     let Loaded { name, mut model, mut tokenizer, defaults, .. } = loaded;
@@ -283,6 +312,84 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     report.finish()
+}
+
+/// Opens the model for requests, with the net that drafts with these settings.
+fn open_for_requests(args: &Args, settings: &Settings, loader: &Runtime) -> anyhow::Result<Loaded> {
+    let Some(shape) = args.synthetic else {
+        return args.model.open(Some((settings, &args.drafter)), loader);
+    };
+    let loaded = args.model.prepare(shape.loaded(), loader);
+    if settings.draft != Some(Draft::Model) {
+        return Ok(loaded);
+    }
+    let Some(drafter) = shape.drafter(args.draft_type) else {
+        let drafted = Synthetic::ALL.iter().filter(|shape| shape.has_drafter());
+        let names: Vec<&str> = drafted.map(|shape| shape.name()).collect();
+        let (name, names) = (shape.name(), names.join(", "));
+        return Err(usage(format!("no synthetic drafter for {name}: use one of {names}")));
+    };
+    let model = loaded.model.with_drafter(drafter).expect("shapes fit");
+    Ok(Loaded { model, ..loaded })
+}
+
+/// Drafts that are right with given probabilities, compared with `ar`.
+fn compare_drafts(
+    args: &Args,
+    loaded: Loaded,
+    mode: &DecodeMode,
+    text: &[u32],
+    sizes: &[(usize, usize)],
+) -> anyhow::Result<()> {
+    let backend = machine::kernels()?.isa().name();
+    let mut report = Report::new(&args.output);
+    out::print(&report.head())?;
+    let Loaded { name, mut model, mut tokenizer, defaults, .. } = loaded;
+    let name = described(name, &model);
+    let context = sizes.iter().map(|&(p, n)| p.saturating_add(n)).max().unwrap_or(1);
+    let rounds = args.repetitions.map_or(5, NonZeroUsize::get);
+    let threads = threads(args);
+    let bar = progress::bar(threads.len() * sizes.len() * args.accept.len());
+    for threads in threads {
+        let runtime = machine::runtime(Threads::all(threads))?;
+        let modes = &[DecodeMode::Autoregressive, mode.clone()];
+        let needs = SingleSequence { context, kv: args.kv.config(), modes };
+        let mut engine = needs.engine(model, tokenizer, runtime)?;
+        for (&(prompt_tokens, max_tokens), &accept) in
+            sizes.iter().flat_map(|size| args.accept.iter().map(move |accept| (size, accept)))
+        {
+            let request = Request {
+                tokens: text.iter().copied().cycle().take(prompt_tokens).collect(),
+                max_tokens,
+                eos: if args.ignore_eos { Vec::new() } else { defaults.eos.clone() },
+                mode: mode.clone(),
+                ..Request::default()
+            };
+            let pairs = drafts::run(&mut engine, &request, accept, rounds)?;
+            let (model, mode) = (name.clone(), describe(mode));
+            let row = drafts::Row {
+                model,
+                backend,
+                threads,
+                mode,
+                accept,
+                prompt_tokens,
+                max_tokens,
+                pairs,
+            };
+            bar.suspend(|| out::print(&report.row(row)))?;
+            bar.inc(1);
+        }
+        (model, tokenizer) = engine.into_parts();
+    }
+    bar.finish_and_clear();
+    report.finish()
+}
+
+/// Reads a probability.
+fn probability(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("expected a probability from 0 to 1, found `{text}`"))
 }
 
 /// The tokens that prompts are made of.

@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         false => session::run(&mut engine, request, parser, AnswerView::new(Thinking::Shown)),
     };
     let answer = answer.context("cannot answer the prompt")?;
-    open::warn(&engine.weak_drafter().into_iter().collect::<Vec<_>>());
+    open::warn(&std::iter::from_fn(|| engine.weak_drafter()).collect::<Vec<_>>());
     if args.show_steps {
         out::print(&answer.text)?;
     }

@@ -6,7 +6,9 @@ use super::parse::{Tensors, parse};
 use super::recipe::{GgufSource, narrow};
 use super::spec::{ARCHITECTURE, Keys, spec};
 use crate::format::codec::RowOrder;
-use crate::format::drafter::{DraftLayout, DrafterCheckpoint, DrafterConfig};
+use crate::format::drafter::{
+    DraftLayout, DrafterCheckpoint, DrafterConfig, DrafterScales, take_target_ids,
+};
 use crate::format::index::File;
 use crate::format::numbers::NumberCheck;
 use crate::format::recipe::{DraftRole, TensorNames, TensorRole, TensorSource, assemble_drafter};
@@ -36,6 +38,7 @@ pub(in crate::format) fn load_drafter(
         return Err(LoadError::new(Kind::UnsupportedArchitecture, &name, want, found));
     }
     let stored_types = index.types();
+    let target_ids = take_target_ids(&mut index, false)?;
     narrow(&mut index)?;
     let mut spec = spec(&meta, &mut index)?;
     // A drafter that borrows everything has no vocabulary of its own.
@@ -56,8 +59,11 @@ pub(in crate::format) fn load_drafter(
     };
     let has = |role| source.has(TensorRole::Draft(role));
     let (markov, confidence) = (has(DraftRole::MarkovPrevious), has(DraftRole::Confidence));
-    let config = config(&Keys { meta: &meta, arch }, markov, confidence)?;
-    let weights = assemble_drafter(&mut spec, config.log_snr.is_some(), &mut source)?;
+    let keys = Keys { meta: &meta, arch };
+    let windows = windows(&keys, spec.layers)?;
+    let config = DrafterConfig { windows, ..config(&keys, markov, confidence)? };
+    let (conditioned, parts) = (config.log_snr.is_some(), (target_ids, None));
+    let weights = assemble_drafter(&mut spec, conditioned, parts, &mut source)?;
     source.index.expect_empty(|_| false)?;
     let checkpoint = DrafterCheckpoint { spec, config, weights, flushed: 0, stored_types };
     checkpoint.check(&name)?;
@@ -77,14 +83,6 @@ fn config(keys: &Keys<'_>, markov: bool, confidence: bool) -> Result<DrafterConf
         if let Some(n) = meta.size(&own(name))?.filter(|&n| n > 0) {
             let want = format!("no `{}`, which DFlash2 has", own(name));
             return Err(keys.error(Kind::UnsupportedFeature, want, n));
-        }
-    }
-    let neutral =
-        [("logit_scale", 1.0), ("embedding_scale", 1.0), ("final_logit_softcapping", 0.0)];
-    for (name, usual) in neutral {
-        if let Some(x) = meta.float(&own(name))?.filter(|&x| x != usual && x != 0.0) {
-            let want = format!("`{}` {usual}", own(name));
-            return Err(keys.error(Kind::UnsupportedFeature, want, x));
         }
     }
     let stated = meta.bool(&own("has_confidence_head"))?;
@@ -115,7 +113,28 @@ fn config(keys: &Keys<'_>, markov: bool, confidence: bool) -> Result<DrafterConf
         layout_stated: stated.is_some(),
         causal: meta.bool(&keys.key("attention.causal"))?.unwrap_or(false),
         log_snr,
+        windows: Vec::new(),
+        scales: DrafterScales::stated(
+            meta.float(&own("embedding_scale"))?,
+            meta.float(&own("logit_scale"))?,
+            meta.float(&own("final_logit_softcapping"))?,
+        ),
     })
+}
+
+/// Reads the windows of layers: all have one, or those that the pattern names.
+fn windows(keys: &Keys<'_>, layers: usize) -> Result<Vec<Option<usize>>, LoadError> {
+    let Some(window) = keys.meta.size(&keys.key("attention.sliding_window"))?.filter(|&n| n > 0)
+    else {
+        return Ok(Vec::new());
+    };
+    let key = keys.key("attention.sliding_window_pattern");
+    let pattern = keys.meta.bools(&key)?.unwrap_or_else(|| vec![true; layers]);
+    if pattern.len() != layers {
+        let want = format!("`{key}` with a truth value for each of {layers} layers");
+        return Err(keys.error(Kind::Value, want, pattern.len()));
+    }
+    Ok(pattern.into_iter().map(|windowed| windowed.then_some(window)).collect())
 }
 
 /// Layers whose hidden states are read. Files of `dflash` name the layer after each.

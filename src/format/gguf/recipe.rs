@@ -300,7 +300,7 @@ impl GgufSource<'_, '_, '_, '_> {
                 BlockCodec::Rounded(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Float),
                 BlockCodec::F64 => return Err(t.error(Kind::UnsupportedType, "F32", "F64")),
             },
-            DType::U8 | DType::I8 => {
+            DType::U8 | DType::I8 | DType::I64 | DType::Bool => {
                 return Err(t.error(Kind::UnsupportedType, "a matrix type", t.dtype.name()));
             }
         };

@@ -53,7 +53,9 @@ pub(super) fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec,
     };
     let keys = Keys { meta, arch };
     for name in ["expert_count", "attention.sliding_window"] {
-        if let Some(n) = keys.size(name)?.filter(|&n| n > 0) {
+        // A drafter may have windows.
+        let known = drafter && name == "attention.sliding_window";
+        if let Some(n) = keys.size(name)?.filter(|&n| n > 0 && !known) {
             let want = format!("no `{}`", keys.key(name));
             return Err(keys.error(Kind::UnsupportedFeature, want, n));
         }

@@ -56,7 +56,7 @@ impl Meaning {
 
 /// The possible meanings of an id; the tensor's size decides between several.
 pub(super) fn candidates(id: u32) -> &'static [Meaning] {
-    use DType::{Block, Float};
+    use DType::{Block, Float, I64};
     use Meaning::{Read, Refused};
     match id {
         0 => &[Read(Float(FloatType::F32))],
@@ -73,6 +73,7 @@ pub(super) fn candidates(id: u32) -> &'static [Meaning] {
         13 => &[Read(Block(GgmlType::Q5K))],
         20 => &[Read(Block(GgmlType::Iq4Nl))],
         23 => &[Read(Block(GgmlType::Iq4Xs))],
+        27 => &[Read(I64)],
         28 => &[Read(Block(GgmlType::F64))],
         39 => &[Read(Block(GgmlType::Mxfp4))],
         134 => &[Read(Block(GgmlType::Iq1Bn))],

@@ -115,7 +115,8 @@ impl GgmlType {
 pub(super) fn size(dtype: DType, rows: usize, cols: usize) -> Option<usize> {
     match dtype {
         DType::Float(t) => rows.checked_mul(cols)?.checked_mul(t.size()),
-        DType::U8 | DType::I8 => rows.checked_mul(cols),
+        DType::U8 | DType::I8 | DType::Bool => rows.checked_mul(cols),
+        DType::I64 => rows.checked_mul(cols)?.checked_mul(8),
         DType::Block(t) => match t.codec() {
             BlockCodec::Int8(b) => b.size(rows, cols),
             BlockCodec::Ternary(b) => b.size(rows, cols),

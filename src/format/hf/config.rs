@@ -225,17 +225,38 @@ impl Config {
         Ok(text)
     }
 
-    /// The configuration of a drafter's layers, which are those of Qwen3 whatever it was trained for.
-    pub(super) fn drafter(self, file: &str) -> Result<Self, LoadError> {
+    /// The configuration of a drafter's layers, which are those of Qwen3 whatever it was trained for, and
+    /// their windows.
+    pub(super) fn drafter(mut self, file: &str) -> Result<(Self, Vec<Option<usize>>), LoadError> {
         match self.model_type.as_deref() {
             None | Some("qwen3" | "dflash" | "dspark") => {
-                Ok(Self { model_type: Some("qwen3".into()), ..self })
+                let windows = self.take_windows(file)?;
+                Ok((Self { model_type: Some("qwen3".into()), ..self }, windows))
             }
             Some(other) => {
                 let want = "`model_type` of a drafter to be qwen3, dflash or dspark";
                 Err(unsupported(file, want, format!("`{other}`")))
             }
         }
+    }
+
+    /// Takes the windows of a drafter's layers: those of the type `sliding_attention` have one.
+    fn take_windows(&mut self, file: &str) -> Result<Vec<Option<usize>>, LoadError> {
+        const SLIDING: &str = "sliding_attention";
+        let Some(types) = self.layer_types.as_mut() else { return Ok(Vec::new()) };
+        if !types.iter().any(|layer| layer == SLIDING) {
+            return Ok(Vec::new());
+        }
+        let window = need(file, "sliding_window", self.sliding_window.take())?;
+        let window = usize::try_from(window).unwrap_or(usize::MAX);
+        let layers = need(file, "num_hidden_layers", self.num_hidden_layers)?;
+        if types.len() != layers {
+            let want = format!("`layer_types` for each of {layers} layers");
+            return Err(LoadError::new(Kind::Value, file, want, types.len().to_string()));
+        }
+        let windows = types.iter().map(|layer| (layer == SLIDING).then_some(window)).collect();
+        types.retain(|layer| layer != SLIDING);
+        Ok(windows)
     }
 
     /// Returns true if the head is a separate matrix; `stored` is true if the files have one.

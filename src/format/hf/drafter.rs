@@ -1,14 +1,20 @@
 //! Directories of drafters: DFlash and DSpark.
 
 use super::config::{Config, need, unsupported};
+use super::speculators;
 use super::{CONFIG, HfSource, WANTED, find, json, list, tensors};
-use crate::format::drafter::{DraftLayout, DrafterCheckpoint, DrafterConfig};
+use crate::format::drafter::{
+    DraftLayout, DrafterCheckpoint, DrafterConfig, DrafterScales, take_target_ids,
+};
 use crate::format::index::{File, TensorIndex};
 use crate::format::numbers::NumberCheck;
 use crate::format::recipe::{DraftRole, TensorNames, TensorRole, TensorSource, assemble_drafter};
 use crate::format::{LoadError, LoadErrorKind as Kind};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+
+/// Name of the tensor with the MASK token's embedding.
+const MASK_ROW: &str = "mask_embedding";
 
 /// Fields of `config.json` that only drafters have.
 #[derive(Default, Deserialize)]
@@ -29,6 +35,9 @@ struct DrafterFields {
     max_log_snr: Option<f64>,
     hyper_connection: Option<IgnoredAny>,
     draft_vocab_size: Option<usize>,
+    embedding_scale: Option<f64>,
+    logit_scale: Option<f64>,
+    final_logit_softcapping: Option<f64>,
     conv_kernel_size: Option<usize>,
     selector_rank: Option<usize>,
 }
@@ -48,6 +57,11 @@ impl DrafterFields {
             self.log_snr_conditioning = self.log_snr_conditioning.or(inner.log_snr_conditioning);
             self.min_log_snr = self.min_log_snr.or(inner.min_log_snr);
             self.max_log_snr = self.max_log_snr.or(inner.max_log_snr);
+            self.draft_vocab_size = self.draft_vocab_size.or(inner.draft_vocab_size);
+            self.embedding_scale = self.embedding_scale.or(inner.embedding_scale);
+            self.logit_scale = self.logit_scale.or(inner.logit_scale);
+            self.final_logit_softcapping =
+                self.final_logit_softcapping.or(inner.final_logit_softcapping);
             self.conv_kernel_size = self.conv_kernel_size.or(inner.conv_kernel_size);
             self.selector_rank = self.selector_rank.or(inner.selector_rank);
         }
@@ -73,11 +87,19 @@ impl DrafterFields {
             let found = "the convolutions or the selector of DFlash2";
             return Err(unsupported(file, "a drafter of DFlash or DSpark", found));
         }
-        if let Some(size) = self.draft_vocab_size {
-            let want = "the vocabulary of the model";
-            return Err(unsupported(file, want, format!("`draft_vocab_size` {size}")));
-        }
         Ok(())
+    }
+
+    /// Checks that a head of so many rows is as large as stated.
+    fn check_reduced(&self, file: &str, rows: usize) -> Result<(), LoadError> {
+        match self.draft_vocab_size.filter(|&size| size != rows) {
+            None => Ok(()),
+            Some(size) => {
+                let want =
+                    format!("`draft_vocab_size` {rows}, of the tensor `d2t` or the vocabulary");
+                Err(unsupported(file, want, size.to_string()))
+            }
+        }
     }
 
     fn log_snr(&self, file: &str) -> Result<Option<(f64, f64)>, LoadError> {
@@ -104,16 +126,22 @@ pub(in crate::format) fn load_drafter(
     };
     let name = config_file.name.clone();
     if let Some(file) = find(&files, "mask_embedding.pt") {
-        return Err(unsupported(&file.name, "the MASK token's row in the embeddings", "it apart"));
+        let want = "the MASK token's embedding in a safetensors file";
+        return Err(unsupported(&file.name, want, "a pickle, which may run code")
+            .advice("save it as the tensor `mask_embedding` next to the other weights"));
     }
+    let plain = speculators::flattened(config_file)?;
+    let config_file = plain.as_ref().unwrap_or(config_file);
     let fields = json::parse::<DrafterFields>(config_file)?.flat();
     fields.refuse_variants(&name)?;
-    let config = json::parse::<Config>(config_file)?.drafter(&name)?;
+    let (config, windows) = json::parse::<Config>(config_file)?.drafter(&name)?;
     let mut spec = config.spec(&name)?;
     spec.check(&name)?;
     let (index, weights_file) = tensors(&files)?;
-    let index = without_prefix(index)?;
+    let mut index = without_prefix(index)?;
     let stored_types = index.types();
+    let (target_ids, mask_row) = (take_target_ids(&mut index, true)?, index.take(MASK_ROW));
+    fields.check_reduced(&name, target_ids.as_ref().map_or(spec.vocab_size, Vec::len))?;
     drop(files);
     let mut source = HfSource {
         file: &weights_file,
@@ -145,8 +173,17 @@ pub(in crate::format) fn load_drafter(
         layout_stated: stated.is_some(),
         causal: fields.causal.unwrap_or(false),
         log_snr: fields.log_snr(&name)?,
+        windows,
+        scales: DrafterScales::stated(
+            fields.embedding_scale,
+            fields.logit_scale,
+            fields.final_logit_softcapping,
+        ),
     };
-    let weights = assemble_drafter(&mut spec, drafter.log_snr.is_some(), &mut source)?;
+    let mask_row = mask_row.map(|t| t.with_shape(vec![t.shape.iter().product()]));
+    let mask_row = mask_row.map(|t| source.numbers.vector(&t, spec.hidden_size)).transpose()?;
+    let (conditioned, parts) = (drafter.log_snr.is_some(), (target_ids, mask_row));
+    let weights = assemble_drafter(&mut spec, conditioned, parts, &mut source)?;
     source.index.expect_empty(|name| name.ends_with("rotary_emb.inv_freq"))?;
     let checkpoint = DrafterCheckpoint { spec, config: drafter, weights, flushed: 0, stored_types };
     checkpoint.check(&name)?;

@@ -9,6 +9,7 @@ mod nemotron;
 mod qwen35;
 mod rope;
 mod sentencepiece;
+mod speculators;
 mod text;
 mod write;
 

@@ -5,21 +5,26 @@ use crate::format::drafter::{DrafterWeights, MarkovWeights};
 use crate::format::{Linear, LoadError, MixerKind, Spec};
 
 /// Reads all tensors of a drafter; those of the conditioning if it is `conditioned`. A vocabulary of 0 is
-/// that of its head or of its Markov head, and is set so.
+/// that of its head or of its Markov head, and is set so. A head has a row for each of the `target_ids`, if
+/// there are any.
 pub(in crate::format) fn assemble_drafter(
     spec: &mut Spec,
     conditioned: bool,
+    (target_ids, mask_row): (Option<Vec<u32>>, Option<Vec<f32>>),
     source: &mut impl TensorSource,
 ) -> Result<DrafterWeights, LoadError> {
     let hidden = spec.hidden_size;
     let at = TensorRole::Draft;
     let own = [TensorRole::Embed, TensorRole::Head, at(DraftRole::MarkovPrevious)];
-    if let Some(&rows) = own.into_iter().find_map(|role| source.shape(role)?.first())
+    let of_model = |role: &TensorRole| target_ids.is_none() || *role != TensorRole::Head;
+    if let Some(&rows) =
+        own.into_iter().filter(of_model).find_map(|role| source.shape(role)?.first())
         && spec.vocab_size == 0
     {
         spec.vocab_size = rows;
     }
     let vocab = spec.vocab_size;
+    let predicted = target_ids.as_ref().map_or(vocab, Vec::len);
     let input = whole(source, at(DraftRole::Input), Some(hidden))?;
     let hidden_norm = source.floats(at(DraftRole::HiddenNorm), &[hidden])?;
     let mut layers = Vec::new();
@@ -35,14 +40,14 @@ pub(in crate::format) fn assemble_drafter(
         true => Some(source.embed(vocab, hidden)?.0),
         false => None,
     };
-    let head = match source.has(TensorRole::Head) {
-        true => Some(source.linear(TensorRole::Head, vocab, hidden)?),
+    let head = match source.has(TensorRole::Head) || target_ids.is_some() {
+        true => Some(source.linear(TensorRole::Head, predicted, hidden)?),
         false => None,
     };
     let markov = match source.has(at(DraftRole::MarkovPrevious)) {
         true => {
             let previous = whole(source, at(DraftRole::MarkovPrevious), Some(vocab))?.weight;
-            let next = source.linear(at(DraftRole::MarkovNext), vocab, previous.cols())?;
+            let next = source.linear(at(DraftRole::MarkovNext), predicted, previous.cols())?;
             Some(MarkovWeights { previous, next })
         }
         false => None,
@@ -66,7 +71,9 @@ pub(in crate::format) fn assemble_drafter(
         layers,
         final_norm,
         embed,
+        mask_row,
         head,
+        target_ids,
         markov,
         confidence,
         log_snr,

@@ -156,7 +156,7 @@ impl Conversation {
             ..Request::default()
         };
         let answer = session::run(&mut self.engine, request, parser, show);
-        open::warn(&self.engine.weak_drafter().into_iter().collect::<Vec<_>>());
+        open::warn(&std::iter::from_fn(|| self.engine.weak_drafter()).collect::<Vec<_>>());
         answer
     }
 

@@ -94,6 +94,8 @@ impl EngineLimits {
             sequences: self.sequences,
             tokens: self.kv_tokens,
             rows: self.rows,
+            // They count with the drafter's weights.
+            draft_buffers: 0,
             // Without a prefix cache, none is kept.
             state_memory: if self.radix_cache { self.state_memory } else { Some(0) },
             kv: KvConfig { drafter: model.draft_layers(), ..self.kv },

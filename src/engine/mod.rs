@@ -7,6 +7,7 @@
 //! The output of a request does not depend on the requests next to it.
 
 mod drafts;
+mod pending_states;
 mod request;
 mod schedule;
 mod sequence;

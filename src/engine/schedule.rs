@@ -10,7 +10,7 @@
 //! A pass has the rows that each decoding sequence requests, and as many rows of prompts as the batch has
 //! room for. Sequences that got no rows in one step come first in the next.
 
-use super::sequence::Sequence;
+use super::sequence::{Running, Sequence};
 use super::snapshots::draft_rows;
 use super::{EngineConfig, EngineStats, Event, FinishReason, SeqId, sharing};
 use crate::batch_types::Logits;
@@ -40,12 +40,6 @@ pub(super) struct Scheduler {
     pub(super) longest_drafted: usize,
     /// Maximum number of rows of prompts in a pass next to sequences that decode.
     pub prompt_rows: usize,
-}
-
-/// A sequence that has pages.
-pub(super) struct Running {
-    pub kv: KvSeq,
-    pub sequence: Sequence,
 }
 
 /// The rows of one forward pass.

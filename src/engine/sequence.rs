@@ -1,7 +1,6 @@
 //! A sequence: the decoder of a request, and the text of its output.
 
-use super::drafts::PendingStates;
-use super::sharing::AwaitedPrompt;
+use super::pending_states::PendingStates;
 use super::snapshots::SnapshotPlan;
 use super::{Event, EventKind, MessageEnds, Request, SeqId};
 use crate::batch_types::Logits;
@@ -13,6 +12,21 @@ use crate::model::Span;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
 use std::collections::VecDeque;
 use std::time::Duration;
+
+/// A sequence that has pages.
+pub(super) struct Running {
+    pub kv: KvSeq,
+    pub sequence: Sequence,
+}
+
+/// The text that a sequence waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AwaitedPrompt {
+    /// The sequence that computes it.
+    pub by: SeqId,
+    /// Its end, in positions.
+    pub end: usize,
+}
 
 /// A request that has not ended.
 pub(super) struct Sequence {

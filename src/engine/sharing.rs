@@ -4,22 +4,11 @@
 //! Only sequences that hold nothing wait, and only for running ones that read known text. So no sequence
 //! waits for a waiting one, and each wait ends at the latest when the running sequence does.
 
-use super::SeqId;
-use super::schedule::Running;
-use super::sequence::Sequence;
+use super::sequence::{AwaitedPrompt, Running, Sequence};
 use crate::cache::{KvPool, PAGE};
 
 /// Least number of positions that are worth a wait.
 const LEAST: usize = 2 * PAGE;
-
-/// The text that a sequence waits for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AwaitedPrompt {
-    /// The sequence that computes it.
-    by: SeqId,
-    /// Its end, in positions.
-    end: usize,
-}
 
 /// Returns true if `next`, which has no pages, waits for text that a running sequence is about to compute.
 pub(super) fn waits(next: &mut Sequence, running: &mut [Running], pool: &KvPool) -> bool {

@@ -1,10 +1,11 @@
 //! Named tensors of a file: type, shape and a view of the bytes. Nothing here copies weights.
 
-use super::gguf::GgmlType;
+use super::gguf::types::GgmlType;
 use super::{FileBytes, LoadError, LoadErrorKind};
 use crate::matrix::FloatType;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A file of a model: mapped into memory, embedded, or received in segments
@@ -23,6 +24,16 @@ impl File {
     pub(crate) fn base(&self) -> &str {
         self.name.rsplit(['/', '\\']).next().unwrap_or(&self.name)
     }
+}
+
+/// Result of reading the header in the first bytes of a file.
+pub(super) enum HeaderScan {
+    /// The header is incomplete; at least this many bytes are needed.
+    Short(usize),
+    /// End of the header, and the byte range of each tensor.
+    Tensors(usize, Vec<Range<usize>>),
+    /// Not a model, or a damaged one.
+    Unknown,
 }
 
 /// Element type of a [`Tensor`].

@@ -1,8 +1,7 @@
 //! Parser of safetensors: eight bytes of header length, a JSON header, the data. It checks that each
 //! tensor lies inside the file, overlaps no other, and has the size that its type and shape require.
 
-use super::index::{DType, File, Tensor, TensorIndex};
-use super::streamed_file::HeaderScan;
+use super::index::{DType, File, HeaderScan, Tensor, TensorIndex};
 use super::{LoadError, LoadErrorKind as Kind};
 use crate::matrix::FloatType;
 use serde::Deserialize;

@@ -2,6 +2,7 @@
 //! is split into segments between tensors. A loader that converts tensors then frees one segment at a
 //! time, instead of holding the whole file until the last tensor is converted.
 
+use super::index::HeaderScan;
 use super::{FileBytes, gguf, safetensors};
 use crate::mem::AlignedVec;
 use bytes::Bytes;
@@ -16,25 +17,14 @@ const FIRST: usize = 64 << 10;
 /// Smallest growth of a file of unknown size, in bytes.
 const GROWTH: usize = 1 << 20;
 
-/// Result of reading the header in the first bytes of a file.
-pub(super) enum HeaderScan {
-    /// The header is incomplete; at least this many bytes are needed.
-    Short(usize),
-    /// End of the header, and the byte range of each tensor.
-    Tensors(usize, Vec<Range<usize>>),
-    /// Not a model, or a damaged one.
-    Unknown,
-}
-
-impl HeaderScan {
-    fn of(head: &[u8]) -> Self {
-        if gguf::recognize(head) {
-            return gguf::scan_header(head);
-        }
-        match safetensors::recognize(head) {
-            true => safetensors::scan_header(head),
-            false => Self::Unknown,
-        }
+/// Reads the header in the first bytes of a file.
+fn scan_header(head: &[u8]) -> HeaderScan {
+    if gguf::recognize(head) {
+        return gguf::scan_header(head);
+    }
+    match safetensors::recognize(head) {
+        true => safetensors::scan_header(head),
+        false => HeaderScan::Unknown,
     }
 }
 
@@ -152,7 +142,7 @@ impl StreamedFile {
         if have == 0 && size > 0 {
             return self.enlarge(FIRST.min(size));
         }
-        match HeaderScan::of(&self.segment) {
+        match scan_header(&self.segment) {
             HeaderScan::Short(bytes) if have < size => {
                 self.enlarge(bytes.max(2 * have).min(size) - have)
             }

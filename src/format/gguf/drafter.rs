@@ -1,10 +1,11 @@
 //! GGUF files of drafters: the architecture `dflash`, and the older `dspark`.
 
 use super::hadamard::Rotations;
+use super::keys::{ARCHITECTURE, DRAFTERS, OLD_DRAFTER};
 use super::meta::Metadata;
 use super::parse::{Tensors, parse};
 use super::recipe::{GgufSource, narrow};
-use super::spec::{ARCHITECTURE, Keys, spec};
+use super::spec::{Keys, spec};
 use crate::format::codec::RowOrder;
 use crate::format::drafter::{
     DraftLayout, DrafterCheckpoint, DrafterConfig, DrafterScales, take_target_ids,
@@ -13,11 +14,6 @@ use crate::format::index::File;
 use crate::format::numbers::NumberCheck;
 use crate::format::recipe::{DraftRole, TensorNames, TensorRole, TensorSource, assemble_drafter};
 use crate::format::{LoadError, LoadErrorKind as Kind};
-
-/// Architecture of PrismML's first files.
-const OLD: &str = "dspark";
-/// Architectures of drafters.
-pub(super) const DRAFTERS: [&str; 2] = ["dflash", OLD];
 
 /// Reads a GGUF file with a drafter.
 pub(in crate::format) fn load_drafter(
@@ -50,7 +46,7 @@ pub(in crate::format) fn load_drafter(
     let mut source = GgufSource {
         file: &name,
         index,
-        names: if arch == OLD { &TensorNames::GGUF_DSPARK } else { &TensorNames::GGUF },
+        names: if arch == OLD_DRAFTER { &TensorNames::GGUF_DSPARK } else { &TensorNames::GGUF },
         order: RowOrder::Same,
         architecture: spec.architecture,
         int8: Some(false),
@@ -72,7 +68,7 @@ pub(in crate::format) fn load_drafter(
 
 /// Reads how a drafter drafts. It has the heads that are there.
 fn config(keys: &Keys<'_>, markov: bool, confidence: bool) -> Result<DrafterConfig, LoadError> {
-    let old = keys.arch == OLD;
+    let old = keys.arch == OLD_DRAFTER;
     // The old files have the prefix twice.
     let own = |name: &str| match old {
         true => keys.key(&keys.key(name)),

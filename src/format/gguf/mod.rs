@@ -2,6 +2,7 @@
 
 mod drafter;
 mod hadamard;
+mod keys;
 mod meta;
 mod parse;
 mod recipe;
@@ -9,7 +10,7 @@ mod rope;
 mod spec;
 mod split;
 mod type_ids;
-mod types;
+pub(super) mod types;
 mod vocab;
 mod write;
 

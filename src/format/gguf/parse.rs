@@ -1,11 +1,10 @@
 //! Parser of the container: header, metadata, tensor list. It never trusts a count: the file's length
 //! bounds every loop and allocation.
 
+use super::keys::mtp_blocks;
 use super::meta::{ByteReader, Metadata};
-use super::spec::mtp_blocks;
 use super::type_ids::{Meaning, advice, ambiguous, candidates, names};
-use crate::format::index::{DType, Tensor, TensorIndex};
-use crate::format::streamed_file::HeaderScan;
+use crate::format::index::{DType, HeaderScan, Tensor, TensorIndex};
 use crate::format::{FileBytes, LoadError, LoadErrorKind as Kind};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,14 +1,13 @@
 //! Builds a model from a GGUF file: metadata keys become the [`Spec`], `blk.N.*` the layers.
 
-use super::drafter::DRAFTERS;
 use super::hadamard::Rotations;
+use super::keys::{ACTIVATIONS, ARCHITECTURE, DLM, DRAFTERS, TRAINING, mtp_blocks};
 use super::meta::Metadata;
 use super::parse::{Tensors, parse};
-use super::spec::{ARCHITECTURE, mtp_blocks, spec};
+use super::spec::spec;
 use super::split::{self, Part};
 use super::types::{BlockCodec, GgmlType};
 use super::vocab;
-use super::write::{ACTIVATIONS, DLM, TRAINING};
 use crate::format::codec::{RowOrder, decode_i2s};
 use crate::format::index::{DType, File, Tensor, TensorIndex};
 use crate::format::numbers::NumberCheck;

@@ -1,6 +1,6 @@
 //! Metadata keys that state a model's shape.
 
-use super::drafter::DRAFTERS;
+use super::keys::{ARCHITECTURE, DRAFTERS};
 use super::meta::Metadata;
 use super::rope;
 use crate::format::index::TensorIndex;
@@ -10,7 +10,6 @@ use crate::format::{
     ScaleFactors, Spec, ValueOrder, families,
 };
 
-pub(super) const ARCHITECTURE: &str = "general.architecture";
 /// Every fourth layer attends, where the file does not say otherwise.
 const FULL_ATTENTION_INTERVAL: usize = 4;
 
@@ -166,11 +165,6 @@ fn rotary_dim(keys: &Keys<'_>, head_dim: usize, partial: bool) -> Result<usize, 
         }
         n => Ok(n.unwrap_or(head_dim)),
     }
-}
-
-/// Number of blocks that draft tokens (multi-token prediction), if there are any.
-pub(super) fn mtp_blocks(meta: &Metadata<'_>) -> Result<Option<usize>, LoadError> {
-    Ok(meta.size("qwen35.nextn_predict_layers")?.filter(|&n| n > 0))
 }
 
 /// Number of a hybrid model's layers: its blocks without those that draft tokens.

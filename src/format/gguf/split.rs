@@ -3,9 +3,9 @@
 //! The parts of a split model are numbered (`split.no` of `split.count`). The first one has the model's
 //! metadata, and each has tensors of its own.
 
+use super::keys::ARCHITECTURE;
 use super::meta::Metadata;
 use super::parse::{Tensors, block, trunk_blocks};
-use super::spec::ARCHITECTURE;
 use crate::format::{LoadError, LoadErrorKind as Kind};
 
 /// Architecture of the vision encoders that lie next to a model.

@@ -1,7 +1,7 @@
 //! Reads `tokenizer.*` metadata: vocabulary, chat template and special ids.
 
+use super::keys::SAMPLING_STATED;
 use super::meta::{MetaValue, Metadata};
-use super::write::SAMPLING_STATED;
 use crate::format::{
     Architecture, GenerationDefaults, GgufVocab, LoadError, Spec, TextParts, Vocabulary,
 };

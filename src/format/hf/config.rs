@@ -1,15 +1,13 @@
 //! Reads `config.json` into a [`Spec`].
 
 use super::drafter::is_drafter;
+use super::fields::{Config, Experts, MlxQuantization, need, unsupported};
 use super::nemotron;
 use super::qwen35;
-use super::rope::RopeConfig;
 use crate::format::{
     Activation, Architecture, DlmConfig, LoadError, LoadErrorKind as Kind, ScaleFactors, Spec,
-    TrainingStatement, families,
+    families,
 };
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 /// Ends of the names of classes that classify.
 const HEADS: [&str; 5] = [
@@ -19,121 +17,6 @@ const HEADS: [&str; 5] = [
     "ForMultipleChoice",
     "RewardModel",
 ];
-
-/// The relevant fields of `config.json`.
-#[derive(Deserialize)]
-pub(super) struct Config {
-    model_type: Option<String>,
-    architectures: Option<Vec<String>>,
-    /// 1 in 1bitLLM's BitNet models, which are trained with ternary weights.
-    weight_bits: Option<u32>,
-    vocab_size: Option<usize>,
-    hidden_size: Option<usize>,
-    intermediate_size: Option<usize>,
-    num_hidden_layers: Option<usize>,
-    num_attention_heads: Option<usize>,
-    num_key_value_heads: Option<usize>,
-    head_dim: Option<usize>,
-    /// `head_dim` in Hunyuan's older files.
-    attention_head_dim: Option<usize>,
-    /// False in Hunyuan's models without norms of q and k.
-    use_qk_norm: Option<bool>,
-    /// True for attention layers that share keys and values (Hunyuan).
-    use_cla: Option<bool>,
-    num_experts: Option<Experts>,
-    scale_emb: Option<f64>,
-    scale_depth: Option<f64>,
-    dim_model_base: Option<f64>,
-    /// MiniCPM4's sparse attention of long texts.
-    sparse_config: Option<IgnoredAny>,
-    /// Quantization of MLX.
-    quantization: Option<MlxQuantization>,
-    pub(super) max_position_embeddings: Option<usize>,
-    pub(super) original_max_position_embeddings: Option<usize>,
-    rms_norm_eps: Option<f64>,
-    hidden_act: Option<String>,
-    pub(super) rope_theta: Option<f64>,
-    pub(super) partial_rotary_factor: Option<f64>,
-    pub(super) rope_scaling: Option<RopeConfig>,
-    pub(super) rope_parameters: Option<RopeConfig>,
-    tie_word_embeddings: Option<bool>,
-    /// `tie_word_embeddings` of the configuration around a text model's.
-    #[serde(skip)]
-    tied_around: Option<bool>,
-    pub(super) attention_bias: Option<bool>,
-    pub(super) mlp_bias: Option<bool>,
-    use_sliding_window: Option<bool>,
-    sliding_window: Option<u64>,
-    pub(super) layer_types: Option<Vec<String>>,
-    pub(super) full_attention_interval: Option<usize>,
-    pub(super) linear_conv_kernel_dim: Option<usize>,
-    pub(super) linear_key_head_dim: Option<usize>,
-    pub(super) linear_value_head_dim: Option<usize>,
-    pub(super) linear_num_key_heads: Option<usize>,
-    pub(super) linear_num_value_heads: Option<usize>,
-    pub(super) attn_output_gate: Option<bool>,
-    pub(super) mtp_num_hidden_layers: Option<usize>,
-    /// The text model inside a model of several modalities.
-    text_config: Option<Box<Config>>,
-    quantization_config: Option<QuantConfig>,
-    pub(super) bos_token_id: Option<TokenIds>,
-    pub(super) eos_token_id: Option<TokenIds>,
-    bd_size: Option<usize>,
-    pub(super) block_size: Option<usize>,
-    pub(super) mask_token_id: Option<u32>,
-    /// Kind of training of Nemotron-Labs-Diffusion.
-    pub(super) dlm_paradigm: Option<String>,
-    logit_shift: Option<u8>,
-    #[serde(rename = "wrinklefree_training")]
-    pub(super) training: Option<TrainingStatement>,
-}
-
-/// One id or several.
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(super) enum TokenIds {
-    One(u32),
-    Many(Vec<u32>),
-}
-
-impl TokenIds {
-    pub(super) fn as_slice(&self) -> &[u32] {
-        match self {
-            Self::One(id) => std::slice::from_ref(id),
-            Self::Many(ids) => ids,
-        }
-    }
-}
-
-/// Number of experts, for all layers or for each.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Experts {
-    All(u64),
-    Each(Vec<u64>),
-}
-
-impl Experts {
-    fn most(&self) -> u64 {
-        match self {
-            Self::All(count) => *count,
-            Self::Each(counts) => counts.iter().copied().max().unwrap_or(0),
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct MlxQuantization {
-    bits: Option<u32>,
-}
-
-#[derive(Deserialize)]
-struct QuantConfig {
-    quant_method: Option<String>,
-    linear_class: Option<String>,
-    modules_to_not_convert: Option<Vec<String>>,
-    use_rms_norm: Option<bool>,
-}
 
 /// Ternary quantization of the directory's linear layers.
 pub(super) struct Quantization {
@@ -149,18 +32,6 @@ impl Quantization {
         let module = format!(".{module}.");
         !self.excluded.iter().any(|e| module.contains(&format!(".{e}.")))
     }
-}
-
-pub(super) fn unsupported(
-    file: &str,
-    want: impl Into<String>,
-    found: impl Into<String>,
-) -> LoadError {
-    LoadError::new(Kind::UnsupportedFeature, file, want, found)
-}
-
-pub(super) fn need<T>(file: &str, field: &str, value: Option<T>) -> Result<T, LoadError> {
-    value.ok_or_else(|| LoadError::new(Kind::Missing, file, format!("`{field}`"), "no such field"))
 }
 
 impl Config {

@@ -1,6 +1,6 @@
 //! Directories of drafters: DFlash and DSpark.
 
-use super::config::{Config, need, unsupported};
+use super::fields::{Config, need, unsupported};
 use super::speculators;
 use super::{CONFIG, HfSource, WANTED, find, json, list, tensors};
 use crate::format::drafter::{

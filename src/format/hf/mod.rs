@@ -4,6 +4,7 @@
 mod adapter;
 mod config;
 mod drafter;
+mod fields;
 mod json;
 mod nemotron;
 mod qwen35;
@@ -26,7 +27,8 @@ use super::{
 };
 use crate::matrix::{FloatMatrix, FloatType, Matrix};
 use adapter::DraftAdapter;
-use config::{Config, Quantization};
+use config::Quantization;
+use fields::Config;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

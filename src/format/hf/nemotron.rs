@@ -1,6 +1,6 @@
 //! Configuration and tensors of Nemotron-Labs-Diffusion.
 
-use super::config::{Config, need, unsupported};
+use super::fields::{Config, need, unsupported};
 use crate::format::{DlmConfig, LoadError, LoadErrorKind as Kind, RopeScaling, Spec};
 use serde_json::{Map, Value};
 

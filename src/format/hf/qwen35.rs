@@ -1,6 +1,6 @@
 //! Configuration and tensors of Qwen3.5, which are their own in many ways.
 
-use super::config::{Config, need, unsupported};
+use super::fields::{Config, need, unsupported};
 use crate::format::recipe::{LayerRole, TensorRole};
 use crate::format::{LinearAttention, LoadError, LoadErrorKind as Kind, MixerKind, ValueOrder};
 

@@ -1,40 +1,11 @@
 //! The rotary embedding of `config.json`.
 
-use super::config::{Config, need, unsupported};
+use super::fields::{Config, RopeConfig, need, unsupported};
 use super::qwen35;
 use crate::format::{
     Llama3Scaling, LoadError, LoadErrorKind as Kind, LongRopeScaling, Rope, RopeScaling,
     YarnScaling,
 };
-use serde::Deserialize;
-
-/// `rope_parameters` or, in older files, `rope_scaling`.
-#[derive(Deserialize)]
-pub(super) struct RopeConfig {
-    rope_type: Option<String>,
-    #[serde(rename = "type")]
-    old_type: Option<String>,
-    rope_theta: Option<f64>,
-    partial_rotary_factor: Option<f64>,
-    factor: Option<f64>,
-    /// Exponent's base of Hunyuan's scaling of θ.
-    alpha: Option<f64>,
-    low_freq_factor: Option<f64>,
-    high_freq_factor: Option<f64>,
-    original_max_position_embeddings: Option<usize>,
-    beta_fast: Option<f64>,
-    beta_slow: Option<f64>,
-    attention_factor: Option<f64>,
-    mscale: Option<f64>,
-    mscale_all_dim: Option<f64>,
-    /// Growth of queries with their position (Ministral 3).
-    llama_4_scaling_beta: Option<f64>,
-    truncate: Option<bool>,
-    long_factor: Option<Vec<f32>>,
-    short_factor: Option<Vec<f32>>,
-    long_mscale: Option<f64>,
-    short_mscale: Option<f64>,
-}
 
 impl Config {
     /// A number of `rope_parameters` or, in older files, `rope_scaling`.

@@ -1,6 +1,6 @@
 //! Configurations of drafters in the format of the library `speculators`.
 
-use super::config::unsupported;
+use super::fields::unsupported;
 use super::json;
 use crate::format::LoadError;
 use crate::format::index::File;

@@ -1,6 +1,6 @@
 //! Reads tokenizer, chat template, special tokens and generation defaults of a directory.
 
-use super::config::{Config, TokenIds};
+use super::fields::{Config, TokenIds};
 use super::{find, json, sentencepiece};
 use crate::format::index::File;
 use crate::format::{GenerationDefaults, LoadError, LoadErrorKind as Kind, TextParts, Vocabulary};

@@ -1,26 +1,14 @@
 //! Shape and constants of a model as metadata keys.
 
 use super::container::MetaWriter;
+use crate::format::gguf::keys::{ACTIVATIONS, ARCHITECTURE};
 use crate::format::gguf::rope::{FACTORS, LONG_FACTORS, LONG_ROPE};
-use crate::format::gguf::spec::ARCHITECTURE;
 use crate::format::{
     Activation, Activations, Architecture, ExportError, LayerWeights, Linear, LinearAttention,
     MixerKind, RopeScaling, Spec, Weights, YarnScaling,
 };
 use crate::matrix::{Matrix, Scales};
 use serde::Serialize;
-
-/// Key of block-diffusion parameters, as JSON. Other programs ignore it.
-pub(in crate::format::gguf) const DLM: &str = "wrinklefree.dlm_config";
-/// Key of what the files state about the training.
-pub(in crate::format::gguf) const TRAINING: &str = "wrinklefree.training";
-
-/// Key of the activations that ternary matrices with one scale were trained with, `int8` or `int16`. Other
-/// programs ignore it.
-pub(in crate::format::gguf) const ACTIVATIONS: &str = "wrinklefree.activations";
-/// Key of a flag: `general.sampling.*` has all that the model's authors state. Readers then add none of the
-/// family's own parameters.
-pub(in crate::format::gguf) const SAMPLING_STATED: &str = "wrinklefree.sampling_stated";
 
 /// Name of the architecture in GGUF.
 pub(super) fn architecture(spec: &Spec) -> Result<&'static str, ExportError> {

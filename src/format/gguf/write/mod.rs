@@ -6,11 +6,11 @@ mod metadata;
 mod rotation;
 mod text;
 
-pub(super) use metadata::{ACTIVATIONS, DLM, SAMPLING_STATED, TRAINING};
 pub use text::GgufTokenizer;
 
 use super::types::GgmlType;
 use crate::format::codec::RowOrder;
+use crate::format::gguf::keys::{DLM, TRAINING};
 use crate::format::recipe::{LayerRole, MtpRole, TensorNames, TensorRole, TensorSink, disassemble};
 use crate::format::{
     Architecture, Checkpoint, ExportError, HeadType, Linear, Rotation, ValueOrder,
@@ -97,10 +97,10 @@ impl<'a> GgufFile<'a> {
         metadata::put_activations(&mut meta, &checkpoint.weights);
         declaration.put(&mut meta, spec, tied)?;
         if let Some(dlm) = &checkpoint.dlm {
-            metadata::put_json(&mut meta, metadata::DLM, dlm);
+            metadata::put_json(&mut meta, DLM, dlm);
         }
         if let Some(training) = &checkpoint.training {
-            metadata::put_json(&mut meta, metadata::TRAINING, training);
+            metadata::put_json(&mut meta, TRAINING, training);
         }
         let (text, generation) = (&checkpoint.text, &checkpoint.generation);
         text::put_text(&mut meta, tokenizer, text, generation, spec.vocab_size);

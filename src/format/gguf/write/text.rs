@@ -1,7 +1,7 @@
 //! `tokenizer.*`: vocabulary, chat templates and special ids; and the authors' sampling parameters.
 
 use super::container::MetaWriter;
-use super::metadata::SAMPLING_STATED;
+use crate::format::gguf::keys::SAMPLING_STATED;
 use crate::format::gguf::vocab::{HUGGING_FACE, NO_VOCABULARY, key};
 use crate::format::{Architecture, GenerationDefaults, GgufVocab, TextParts};
 

@@ -162,6 +162,7 @@ test("modes and bounds are those of the request", async () => {
 
 test("an answer of block diffusion is denoised in place", async () => {
   await open();
+  await page.getByLabel("Max tokens").fill("12");
   await page.getByRole("combobox", { name: "Mode" }).selectOption("iterative");
   await page.evaluate(() => {
     globalThis.seen = [];
@@ -174,7 +175,7 @@ test("an answer of block diffusion is denoised in place", async () => {
   assert.ok(seen.some((shown) => shown.includes("\u2591")), "undecided tokens are shown");
   assert.ok(!text.includes("\u2591"), text);
   const messages = [{ role: "user", content: STORY }];
-  const more = { temperature: 0, max_tokens: 512, decode_mode: "iterative" };
+  const more = { temperature: 0, max_tokens: 12, decode_mode: "iterative" };
   const plain = await api("/v1/chat/completions", { messages, ...more });
   assert.equal(text, words(plain.choices[0].message.content));
 });

@@ -30,8 +30,11 @@ fn assumed_drafts_are_right_as_often_as_assumed_and_change_no_text() {
     let (model, net) = with(&spec, &weights, &random(&spec, &[0, 2], DSpark, true, 4));
     let config = EngineConfig { kv_pages: 64, ..crowded(512) };
     let plain = Request { tokens: tokens(9, 131, 1), max_tokens: 200, ..Request::default() };
-    let (want, _) =
-        counted(Model::new(spec.clone(), weights.clone()).unwrap(), config, &[plain.clone()]);
+    let (want, _) = counted(
+        Model::new(spec.clone(), weights.clone()).unwrap(),
+        config,
+        std::slice::from_ref(&plain),
+    );
     let text = [&plain.tokens[..], &want[0].0[..]].concat();
     let mut engine = Engine::new(model, None, runtime(Kernels::best(), 1), config).unwrap();
     for accept in [0.0, 0.5, 1.0] {

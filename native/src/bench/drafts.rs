@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn ratios_are_those_of_rounds_and_counts_those_of_all() {
-        let timings = |speed: f64, passes, drafted_tokens, accepted_tokens| Timings {
+        let timings = |speed: f64, passes: usize, drafted_tokens, accepted_tokens| Timings {
             generated_tokens: 11,
             forward_passes: passes + 1,
             prefill_passes: 1,

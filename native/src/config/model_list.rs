@@ -173,7 +173,7 @@ mod tests {
         let drafts =
             "- name: a\n  draft_layout: dspark\n  draft_model: ./d\n  draft_threshold: 0.4\n";
         let drafts = &list(drafts).expect("a list")[0];
-        let layout = Some(DraftLayout::Dspark);
+        let layout = Some(DraftLayout::DSpark);
         assert_eq!(drafts.drafter, Some(DrafterOptions { model: "./d".into(), layout }));
         assert_eq!(drafts.draft_threshold, Some(0.4));
     }

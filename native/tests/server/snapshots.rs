@@ -105,7 +105,7 @@ fn chats_have_snapshots_of_the_answer_and_of_the_reasoning() {
             assert_eq!(last("reasoning_content"), message["reasoning_content"].as_str());
             assert_eq!(last("reasoning_content").is_none(), hidden, "{plain}");
             assert_eq!(
-                chunks.iter().filter(own).last().unwrap()["choices"][0]["finish_reason"],
+                chunks.iter().rfind(own).unwrap()["choices"][0]["finish_reason"],
                 plain["choices"][index]["finish_reason"]
             );
         }

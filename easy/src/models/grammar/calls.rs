@@ -146,6 +146,7 @@ mod tests {
     use crate::machine;
     use crate::models::grammar::{Grammars, TEXT};
     use crate::models::{Loaded, OpenOptions};
+    use serde_json::json;
     use wrinklefree::decode::Next;
     use wrinklefree::text::Tokenizer;
 

@@ -132,6 +132,9 @@ function written(folder, files) {
   return folder;
 }
 
+/** Tokens of an answer of the small Nemotron without a close decision: after them two words are as likely. */
+const TOKENS = 28;
+
 /** Files as a page can take them. */
 const forPage = (files) => Object.entries(files).map(([name, bytes]) => [name, [...bytes]]);
 
@@ -147,15 +150,15 @@ test("a Nemotron, a drafter for it, a hole and snapshots give the native tokens"
     const drafting = ["--draft-model", written(join(folder, "draft"), drafts), "--row-cost", "0"];
     const [prompt, hole] = ["anna likes the red", ["--suffix", "t."]];
     const want = {
-      ar: native(prompt, "ar", own),
-      iterative: native(prompt, "iterative", own),
-      verify: native(prompt, "verify", [...own, ...drafting]),
+      ar: native(prompt, "ar", own, TOKENS),
+      iterative: native(prompt, "iterative", own, TOKENS),
+      verify: native(prompt, "verify", [...own, ...drafting], TOKENS),
       hole: native("ben sees the red c", "iterative", [...own, ...hole], 3),
     };
     assert.deepEqual(want.verify.tokens, want.ar.tokens);
     await page.goto(`${plain.url}index.js`);
     const got = await page.evaluate(
-      async ([url, model, drafter, prompt]) => {
+      async ([url, model, drafter, prompt, maxTokens]) => {
         const { load } = await import(`${url}index.js`);
         const file = ([name, bytes]) => new File([Uint8Array.from(bytes)], name);
         const options = { threads: 1, kvType: "f32" };
@@ -166,7 +169,7 @@ test("a Nemotron, a drafter for it, a hole and snapshots give the native tokens"
           const answer = { tokens: [], text: "" };
           const snapshots = [];
           let stats;
-          const settings = { temperature: 0, maxTokens: 80, raw: true, ...more };
+          const settings = { temperature: 0, maxTokens, raw: true, ...more };
           for await (const part of engine.stream(prompt, settings)) {
             answer.tokens.push(...part.tokens.map((token) => token.id));
             answer.text += part.text;
@@ -188,14 +191,14 @@ test("a Nemotron, a drafter for it, a hole and snapshots give the native tokens"
         await Promise.all([engine.dispose(), drafting.dispose()]);
         return found;
       },
-      [plain.url, forPage(files), forPage(drafts), prompt],
+      [plain.url, forPage(files), forPage(drafts), prompt, TOKENS],
     );
     for (const name of Object.keys(want)) assert.deepEqual(got[name].answer, want[name], name);
     assert.match(got.drafter, /layout dflash/);
     assert.equal(got.none, null);
     const { draftedTokens, acceptedTokens } = got.verify.stats;
     assert.ok(
-      draftedTokens > 80 && acceptedTokens <= draftedTokens,
+      draftedTokens > 50 && acceptedTokens <= draftedTokens,
       JSON.stringify(got.verify.stats),
     );
     assert.equal(got.iterative.stats.draftedTokens, 0);

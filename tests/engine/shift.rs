@@ -1,7 +1,7 @@
 //! Context shift: the tokens that it keeps, and the continuation, which is as if they had been the prompt.
 
 use wrinklefree::cache::KvConfig;
-use wrinklefree::decode::{DecodeMode, Drafter, Sampled, SamplingParams, Unmask};
+use wrinklefree::decode::{DecodeMode, DiffusionParams, Drafter, Sampled, SamplingParams, Unmask};
 use wrinklefree::engine::{
     Engine, EngineConfig, EventKind, FinishReason, Request, Step, SubmitError,
 };
@@ -159,8 +159,9 @@ fn prompts_are_scored_before_anything_is_dropped() {
 fn impossible_shifts_are_refused() {
     let mut engine = engine(true);
     let mut refuse = |request| engine.submit(request).expect_err("refused");
-    let blocks = DecodeMode::Diffusion(crate::parameters::params(8, 8, Unmask::All));
-    let error = refuse(request(blocks, 4, 10));
+    // The prompt does not have the token 1.
+    let params = DiffusionParams { mask: 1, ..crate::parameters::params(8, 8, Unmask::All) };
+    let error = refuse(request(DecodeMode::Diffusion(params), 4, 10));
     assert_eq!(error, SubmitError::NoContextShift);
     assert!(error.to_string().contains("context shift works with the decode modes ar and verify"));
     assert_eq!(error.code(), "bad_decoding_parameter");

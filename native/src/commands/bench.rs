@@ -293,13 +293,8 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
             SingleSequence { context, kv: args.kv.config(), modes: std::slice::from_ref(&mode) };
         let mut engine = needs.engine(model, tokenizer, runtime)?;
         for &(prompt_tokens, max_tokens) in &sizes {
-            let request = Request {
-                tokens: text.iter().copied().cycle().take(prompt_tokens).collect(),
-                max_tokens,
-                eos: if args.ignore_eos { Vec::new() } else { defaults.eos.clone() },
-                mode: mode.clone(),
-                ..Request::default()
-            };
+            let eos = if args.ignore_eos { &[][..] } else { &defaults.eos };
+            let request = request_of(&text, (prompt_tokens, max_tokens), eos, &mode);
             let iterations = args.repetitions.map_or(20, NonZeroUsize::get);
             let samples = requests::run(&mut engine, &request, iterations)?;
             let (model, mode) = (name.clone(), describe(&mode));
@@ -333,6 +328,18 @@ fn open_for_requests(args: &Args, settings: &Settings, loader: &Runtime) -> anyh
     Ok(Loaded { model, ..loaded })
 }
 
+/// The request of a test: its prompt is the text, again and again, and `sizes` are the tokens of prompt and
+/// answer.
+fn request_of(text: &[u32], sizes: (usize, usize), eos: &[u32], mode: &DecodeMode) -> Request {
+    Request {
+        tokens: text.iter().copied().cycle().take(sizes.0).collect(),
+        max_tokens: sizes.1,
+        eos: eos.to_vec(),
+        mode: mode.clone(),
+        ..Request::default()
+    }
+}
+
 /// Drafts that are right with given probabilities, compared with `ar`.
 fn compare_drafts(
     args: &Args,
@@ -358,13 +365,8 @@ fn compare_drafts(
         for (&(prompt_tokens, max_tokens), &accept) in
             sizes.iter().flat_map(|size| args.accept.iter().map(move |accept| (size, accept)))
         {
-            let request = Request {
-                tokens: text.iter().copied().cycle().take(prompt_tokens).collect(),
-                max_tokens,
-                eos: if args.ignore_eos { Vec::new() } else { defaults.eos.clone() },
-                mode: mode.clone(),
-                ..Request::default()
-            };
+            let eos = if args.ignore_eos { &[][..] } else { &defaults.eos };
+            let request = request_of(text, (prompt_tokens, max_tokens), eos, mode);
             let pairs = drafts::run(&mut engine, &request, accept, rounds)?;
             let (model, mode) = (name.clone(), describe(mode));
             let row = drafts::Row {

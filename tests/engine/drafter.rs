@@ -9,7 +9,8 @@ use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{DecodeMode, DraftNet, DraftNetKind, Drafter, Sampler, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step, SubmitError};
 use wrinklefree::format::{
-    DraftLayout, DrafterCheckpoint, DrafterScales, Linear, MarkovWeights, Spec, Weights,
+    DraftLayout, DrafterCheckpoint, DrafterConfig, DrafterScales, Linear, MarkovWeights, Spec,
+    Weights,
 };
 use wrinklefree::kernel::Kernels;
 use wrinklefree::matrix::{FloatMatrix, FloatType, Matrix};
@@ -92,6 +93,36 @@ fn agree(got: &[Vec<(u32, Option<f32>)>], want: &[Vec<(u32, Option<f64>)>]) -> b
         })
 }
 
+/// Compares the drafts of every instruction set and number of threads with the reference's, which must see
+/// each of these mistakes.
+fn drafts_are_those_of_the_reference<'a>(
+    pair: impl Fn(Mistake) -> Pair<'a>,
+    text: &[u32],
+    mistakes: impl Iterator<Item = Mistake>,
+) {
+    let DrafterConfig { block, layout, .. } = pair(Mistake::None).drafter.config;
+    let reference = |mistake| -> Vec<_> {
+        let pair = pair(mistake);
+        let features = pair.features(text);
+        let wanted = block - layout.unread_rows();
+        let draft = |&n| pair.draft(&text[..n + 1], &features, wanted, &mut best);
+        ENDS.iter().map(draft).collect()
+    };
+    let want = reference(Mistake::None);
+    let mut got = Vec::new();
+    for kernels in Kernels::all() {
+        let isa = kernels.isa().name();
+        for threads in [1, 2] {
+            let rt = runtime(kernels, threads);
+            got = drafted(&rt, &pair(Mistake::None), text, &ENDS, 0.0);
+            assert!(agree(&got, &want), "{isa}, {layout:?}: {got:?}, not {want:?}");
+        }
+    }
+    for mistake in mistakes {
+        assert!(!agree(&got, &reference(mistake)), "{layout:?}: {mistake:?} is not seen");
+    }
+}
+
 #[test]
 fn drafts_and_confidences_are_those_of_the_formula_and_no_mistake_is_unseen() {
     let text = tokens(75, 131, 9);
@@ -106,24 +137,6 @@ fn drafts_and_confidences_are_those_of_the_formula_and_no_mistake_is_unseen() {
         let taps = if rotated { vec![0, 2] } else { vec![1, 2, 3] };
         let mut drafter = random(&spec, &taps, layout, heads, 5);
         drafter.config.causal = causal;
-        let pair = |mistake| Pair { spec: &spec, weights: &weights, drafter: &drafter, mistake };
-        let wanted = drafter.config.block - layout.unread_rows();
-        let reference = |mistake| -> Vec<_> {
-            let pair = pair(mistake);
-            let features = pair.features(&text);
-            let draft = |&n| pair.draft(&text[..n + 1], &features, wanted, &mut best);
-            ENDS.iter().map(draft).collect()
-        };
-        let want = reference(Mistake::None);
-        let mut got = Vec::new();
-        for kernels in Kernels::all() {
-            let isa = kernels.isa().name();
-            for threads in [1, 2] {
-                let rt = runtime(kernels, threads);
-                got = drafted(&rt, &pair(Mistake::None), &text, &ENDS, 0.0);
-                assert!(agree(&got, &want), "{isa}, {layout:?}: {got:?}, not {want:?}");
-            }
-        }
         let everywhere = [
             Mistake::OtherLayout,
             Mistake::Positions,
@@ -133,9 +146,9 @@ fn drafts_and_confidences_are_those_of_the_formula_and_no_mistake_is_unseen() {
             Mistake::OtherMask,
         ];
         let of_heads = [Mistake::NoMarkov, Mistake::Conditioning];
-        for mistake in everywhere.into_iter().chain(of_heads.into_iter().filter(|_| heads)) {
-            assert!(!agree(&got, &reference(mistake)), "{layout:?}: {mistake:?} is not seen");
-        }
+        let pair = |mistake| Pair { spec: &spec, weights: &weights, drafter: &drafter, mistake };
+        let mistakes = everywhere.into_iter().chain(of_heads.into_iter().filter(|_| heads));
+        drafts_are_those_of_the_reference(pair, &text, mistakes);
     }
 }
 
@@ -469,24 +482,6 @@ fn windows_scales_masks_and_reduced_heads_are_those_of_the_formula_and_no_mistak
         drafter.config.windows = windows;
         drafter.config.causal = causal;
         drafter.config.scales = DrafterScales { embedding: 0.25, logit: 4.0, logit_cap: Some(1.5) };
-        let pair = |mistake| Pair { spec: &spec, weights: &weights, drafter: &drafter, mistake };
-        let wanted = drafter.config.block - layout.unread_rows();
-        let reference = |mistake| -> Vec<_> {
-            let pair = pair(mistake);
-            let features = pair.features(&text);
-            let draft = |&n| pair.draft(&text[..n + 1], &features, wanted, &mut best);
-            ENDS.iter().map(draft).collect()
-        };
-        let want = reference(Mistake::None);
-        let mut got = Vec::new();
-        for kernels in Kernels::all() {
-            let isa = kernels.isa().name();
-            for threads in [1, 2] {
-                let rt = runtime(kernels, threads);
-                got = drafted(&rt, &pair(Mistake::None), &text, &ENDS, 0.0);
-                assert!(agree(&got, &want), "{isa}, {layout:?}: {got:?}, not {want:?}");
-            }
-        }
         let everywhere = [
             Mistake::NoWindow,
             Mistake::LongerWindow,
@@ -497,8 +492,8 @@ fn windows_scales_masks_and_reduced_heads_are_those_of_the_formula_and_no_mistak
         ];
         // Without a Markov head they do not change which logit is the largest.
         let of_heads = [Mistake::NoLogitScale, Mistake::NoLogitCap];
-        for mistake in everywhere.into_iter().chain(of_heads.into_iter().filter(|_| heads)) {
-            assert!(!agree(&got, &reference(mistake)), "{layout:?}: {mistake:?} is not seen");
-        }
+        let pair = |mistake| Pair { spec: &spec, weights: &weights, drafter: &drafter, mistake };
+        let mistakes = everywhere.into_iter().chain(of_heads.into_iter().filter(|_| heads));
+        drafts_are_those_of_the_reference(pair, &text, mistakes);
     }
 }

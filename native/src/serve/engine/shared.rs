@@ -1,4 +1,4 @@
-//! What the engines of all models share.
+//! State that the engines of all models share.
 
 use super::disk_cache::DiskCache;
 use super::turns::ComputeTurns;
@@ -6,7 +6,7 @@ use crate::serve::operation::metrics::Metrics;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What the engines of all models share.
+/// State that the engines of all models share.
 #[derive(Clone)]
 pub struct EngineShared {
     /// True during shutdown: new requests are refused.

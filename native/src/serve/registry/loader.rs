@@ -37,7 +37,7 @@ pub type LoadModel =
 pub struct Loader {
     /// The registry, which it changes.
     pub models: Arc<ModelRegistry>,
-    /// What the engines share.
+    /// State that the engines share.
     pub shared: EngineShared,
     /// Settings of engines.
     pub builder: EngineBuilder,

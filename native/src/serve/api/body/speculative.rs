@@ -37,7 +37,7 @@ pub enum SpeculativeType {
     /// The model's block for multi-token prediction.
     #[serde(alias = "mtp")]
     DraftMtp,
-    /// What followed the same tokens before.
+    /// Tokens that followed the same tokens before.
     #[serde(alias = "ngram_simple")]
     NgramSimple,
     /// A denoising pass of the model.

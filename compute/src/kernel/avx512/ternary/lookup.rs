@@ -64,7 +64,7 @@ pub fn batch<C: Codes>(
         let done = tables::lookup(&narrow, &ops, panels.clone(), 0..most, y, buffers);
         let rest = if done { most..rows } else { 0..rows };
         match rest.len() {
-            ..=STREAMED => C::streams(args, panels, rest, y),
+            ..=STREAMED => C::streams(args, panels, rest, y, rearranged),
             _ => registers::batch(args, panels, rest, y, rearranged),
         }
     }

@@ -18,6 +18,7 @@ use crate::kernel::byte_dot::byte_dot;
 use crate::kernel::panels::interleaved_panels;
 use crate::kernel::simd::{Simd, by_token};
 use crate::kernel::ternary::{TernaryArgs, tile};
+use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{PANEL_ROWS, TernaryMatrix};
 use std::arch::x86_64::*;
@@ -45,7 +46,7 @@ pub fn ternary<C: Codes, const TABLES: bool>(
     let args = TernaryArgs::new(codes, w, x, panels.start, ints);
     let streamed = if TABLES { FEW_ROWS } else { STREAMED_ROWS };
     match x.rows() {
-        rows if rows <= streamed => C::streams(&args, panels, 0..rows, y),
+        rows if rows <= streamed => C::streams(&args, panels, 0..rows, y, rearranged),
         _ if TABLES => {
             let mut buffers = lookup::LookupBuffers {
                 indices: decoded,
@@ -66,12 +67,13 @@ pub trait Codes: Simd<Panel = [__m512; 1], IntPanel = [__m512i; 1]> {
     type Lookup: Lookup;
 
     /// Multiplies panels × some rows and decodes codes in registers. This is for small batches, which
-    /// memory bandwidth limits.
+    /// memory bandwidth limits. The buffer is for activations in another order.
     fn streams(
         args: &TernaryArgs<'_, Self>,
         panels: Range<usize>,
         rows: Range<usize>,
         y: &mut Columns<'_>,
+        rearranged: &mut AlignedVec<i8>,
     );
     /// Returns the exact Σ c·q of a group of a panel × `N` rows, by steps.
     fn dot_rows<const N: usize>(
@@ -107,6 +109,7 @@ impl Codes for Avx512 {
         panels: Range<usize>,
         rows: Range<usize>,
         y: &mut Columns<'_>,
+        _: &mut AlignedVec<i8>,
     ) {
         let (pairs, left) = interleaved_panels::<2>(panels, args.w.panel_bytes());
         for pair in pairs {

@@ -8,6 +8,7 @@ use crate::kernel::byte_ops::byte_ops;
 use crate::kernel::one_bit::{self, OneBitDot};
 use crate::kernel::simd::by_token;
 use crate::kernel::ternary::TernaryArgs;
+use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::PANEL_ROWS;
 use crate::ternary::one_bit::{Block, COLS, GROUP, SPAN, place, spans};
@@ -33,6 +34,7 @@ impl Codes for SingleBits {
         panels: Range<usize>,
         rows: Range<usize>,
         y: &mut Columns<'_>,
+        _: &mut AlignedVec<i8>,
     ) {
         one_bit::streams(args, panels, rows, y);
     }

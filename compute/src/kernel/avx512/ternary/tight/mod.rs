@@ -2,14 +2,15 @@
 //! a table gives the three codes of each number.
 
 mod indices;
+mod streams;
 
 use super::{Codes, FIELDS as TWO_BIT_FIELDS, Field};
 use crate::kernel::avx2::prefetch;
 use crate::kernel::avx512::Vbmi;
 use crate::kernel::avx512::arrange::{self, ColumnQuad};
-use crate::kernel::panels::interleaved_panels;
 use crate::kernel::simd::by_token;
 use crate::kernel::ternary::TernaryArgs;
+use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::tight::COLS;
 use crate::ternary::tight::{BYTES, CODES, FIELDS};
@@ -20,8 +21,6 @@ use std::ops::Range;
 
 /// Prefetch distance in bytes.
 const AHEAD: usize = 3072;
-/// Number of blocks that fill whole cache lines.
-const LINED: usize = 8;
 const LINE: usize = 64;
 
 /// Constants for decoding a block.
@@ -160,16 +159,6 @@ impl<'a> TernaryArgs<'a, Vbmi> {
         g * all..g * all + own.min(all)
     }
 
-    /// Returns the activations of a row that a group multiplies. A single group's go on after the matrix's
-    /// columns, with zeros.
-    fn tight_activations(&self, row: usize, g: usize) -> &'a [i8] {
-        let row = self.x.row(row);
-        match self.groups {
-            1 => row,
-            _ => &row[self.group(g).start * BLOCK_COLS..self.group(g).end * BLOCK_COLS],
-        }
-    }
-
     /// Returns the codes of a panel.
     fn tight(&self, panel: usize) -> &'a [[u8; BYTES]] {
         self.panel(panel).as_chunks().0
@@ -185,8 +174,9 @@ impl Codes for Vbmi {
         panels: Range<usize>,
         rows: Range<usize>,
         y: &mut Columns<'_>,
+        padded: &mut AlignedVec<i8>,
     ) {
-        by_token!(args.s, streams(args, panels, rows, y))
+        by_token!(args.s, streams::streams(args, panels, rows, y, padded))
     }
 
     #[inline(always)]
@@ -214,203 +204,6 @@ impl Codes for Vbmi {
 
     fn lookup(args: &TernaryArgs<'_, Self>) -> TightLookup {
         TightLookup { s: args.s, one_group: args.groups == 1 }
-    }
-}
-
-/// Multiplies panels × some activation rows. A single row takes four interleaved panels, because two decode
-/// hardly faster than memory delivers them (four are 1.05 to 1.1 times as fast on a Xeon with AVX-512).
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn streams(
-    args: &TernaryArgs<'_, Vbmi>,
-    panels: Range<usize>,
-    rows: Range<usize>,
-    y: &mut Columns<'_>,
-) {
-    let (mut left, bytes) = (panels, args.w.panel_bytes());
-    if rows.len() == 1 {
-        let (fours, rest) = interleaved_panels::<4>(left, bytes);
-        for four in fours {
-            tile::<4, 1>(args, four, rows.start, y);
-        }
-        left = rest;
-    }
-    let (pairs, left) = interleaved_panels::<2>(left, bytes);
-    for pair in pairs {
-        stream(args, pair, rows.clone(), y);
-    }
-    for panel in left {
-        stream(args, [panel], rows.clone(), y);
-    }
-}
-
-/// Multiplies panels × activation rows, in tiles that are as even as possible. The time of a tile hardly
-/// grows up to four rows, whose sums fit the registers.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn stream<const P: usize>(
-    args: &TernaryArgs<'_, Vbmi>,
-    panels: [usize; P],
-    rows: Range<usize>,
-    y: &mut Columns<'_>,
-) {
-    let mut row = rows.start;
-    while row < rows.end {
-        let left = rows.end - row;
-        let rows = left.div_ceil(left.div_ceil(4));
-        match rows {
-            1 => tile::<P, 1>(args, panels, row, y),
-            2 => tile::<P, 2>(args, panels, row, y),
-            3 => panels.iter().for_each(|&panel| tile::<1, 3>(args, [panel], row, y)),
-            _ => panels.iter().for_each(|&panel| tile::<1, 4>(args, [panel], row, y)),
-        }
-        row += rows;
-    }
-}
-
-/// Multiplies `P` panels × `N` activation rows from `row` on.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn tile<const P: usize, const N: usize>(
-    args: &TernaryArgs<'_, Vbmi>,
-    panels: [usize; P],
-    row: usize,
-    y: &mut Columns<'_>,
-) {
-    let mut totals = [[[_mm512_setzero_ps()]; N]; P];
-    for g in 0..args.groups {
-        let blocks = args.tight_group(g);
-        // Loops: closures with these CPU features are not inlined into `array::map`.
-        let (mut codes, mut xs) = ([&[][..]; P], [&[][..]; N]);
-        for (codes, panel) in codes.iter_mut().zip(panels) {
-            *codes = &args.tight(panel)[blocks.clone()];
-        }
-        for (n, x) in xs.iter_mut().enumerate() {
-            *x = args.tight_activations(row + n, g);
-        }
-        let sums = match args.groups {
-            1 => dot(codes, xs),
-            _ => group_dot(codes, xs, blocks.start),
-        };
-        for p in 0..P {
-            let scales = args.scales(panels[p], g);
-            for n in 0..N {
-                let [first, second, third] = sums[p][n];
-                // Codes were not shifted, so sums are 1, 4 and 16 times too large.
-                let (second, third) =
-                    (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
-                let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
-                args.add_scaled(&mut totals[p][n], [exact], (row + n, g), scales);
-            }
-        }
-    }
-    for (panel, totals) in panels.into_iter().zip(totals) {
-        args.store(panel, row, &totals, y);
-    }
-}
-
-/// As [`dot`], for the blocks of a group, the first of which is the panel's `first`-th. Activations end
-/// with the group; the codes after them are padding.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn group_dot<const P: usize, const N: usize>(
-    codes: [&[[u8; BYTES]]; P],
-    xs: [&[i8]; N],
-    first: usize,
-) -> [[[__m512i; FIELDS]; N]; P] {
-    let decoder = Decoder::new();
-    let mut sums = [[[_mm512_setzero_si512(); FIELDS]; N]; P];
-    let last = codes[0].len() - 1;
-    let (mut whole, mut rest) = ([&[][..]; N], [[0; COLS]; N]);
-    for n in 0..N {
-        let (chunks, tail) = xs[n].split_at(last * COLS);
-        whole[n] = &chunks.as_chunks::<COLS>().0[..last];
-        rest[n][..tail.len()].copy_from_slice(tail);
-    }
-    for b in 0..last {
-        // Each line is prefetched once, as in `dot`.
-        let lines_before = ((first + b) * BYTES).div_ceil(LINE);
-        let begins = lines_before * LINE < (first + b + 1) * BYTES;
-        for p in 0..P {
-            let block = codes[p][b].as_ptr();
-            if begins {
-                prefetch(block, AHEAD + lines_before * LINE - (first + b) * BYTES);
-            }
-            // SAFETY: another block follows, so there are 64 bytes.
-            let fields = decoder.fields(unsafe { _mm512_loadu_si512(block.cast()) });
-            for n in 0..N {
-                add(&mut sums[p][n], fields, &whole[n][b]);
-            }
-        }
-    }
-    for p in 0..P {
-        let fields = decoder.fields(decoder.block(&codes[p][last]));
-        for n in 0..N {
-            add(&mut sums[p][n], fields, &rest[n]);
-        }
-    }
-    sums
-}
-
-/// Returns Σ c·q of 16 rows of each panel × `N` activation rows, per field, times 1, 4 or 16.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-#[allow(clippy::needless_range_loop)] // All of `codes` and `xs` share an index.
-fn dot<const P: usize, const N: usize>(
-    codes: [&[[u8; BYTES]]; P],
-    xs: [&[i8]; N],
-) -> [[[__m512i; FIELDS]; N]; P] {
-    let decoder = Decoder::new();
-    let mut chunks: [&[[i8; COLS]]; N] = [&[]; N];
-    for (chunks, x) in chunks.iter_mut().zip(xs) {
-        *chunks = &x.as_chunks().0[..codes[0].len()];
-    }
-    let xs = chunks;
-    let mut sums = [[[_mm512_setzero_si512(); FIELDS]; N]; P];
-    // Only groups of blocks that another block follows.
-    let lines = codes[0].len().saturating_sub(1) / LINED;
-    let (mut lined, mut xs_lined) = ([&[][..]; P], [&[][..]; N]);
-    for (lined, codes) in lined.iter_mut().zip(codes) {
-        *lined = &codes.as_chunks::<LINED>().0[..lines];
-    }
-    for (lined, x) in xs_lined.iter_mut().zip(xs) {
-        *lined = &x.as_chunks::<LINED>().0[..lines];
-    }
-    for i in 0..lines {
-        for b in 0..LINED {
-            for p in 0..P {
-                let blocks = &lined[p][i];
-                // Each line is prefetched once, with the block in which it begins. Repeated prefetches, or
-                // all lines at once, take up to twice as long.
-                let line = (b * BYTES).div_ceil(LINE);
-                if line * LINE < (b + 1) * BYTES {
-                    prefetch(blocks.as_ptr().cast(), AHEAD + line * LINE);
-                }
-                // SAFETY: another block follows, so there are 64 bytes.
-                let bytes = unsafe { _mm512_loadu_si512(blocks[b].as_ptr().cast()) };
-                let fields = decoder.fields(bytes);
-                for n in 0..N {
-                    add(&mut sums[p][n], fields, &xs_lined[n][i][b]);
-                }
-            }
-        }
-    }
-    for p in 0..P {
-        for i in lines * LINED..codes[p].len() {
-            let fields = decoder.fields(decoder.block(&codes[p][i]));
-            for n in 0..N {
-                add(&mut sums[p][n], fields, &xs[n][i]);
-            }
-        }
-    }
-    sums
-}
-
-/// Adds c·q of a block's 16 rows and an activation row, times 1, 4 or 16 per field.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn add(sums: &mut [__m512i; FIELDS], fields: [__m512i; FIELDS], x: &[i8; COLS]) {
-    let quads: &[[i8; 4]; FIELDS] = bytemuck::must_cast_ref(x);
-    for ((sum, w), x) in sums.iter_mut().zip(fields).zip(quads) {
-        *sum = _mm512_dpbusd_epi32(*sum, w, _mm512_set1_epi32(bytemuck::must_cast(*x)));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::engine::{Engine, Served, Shared};
 use crate::machine::{self, Threads, cores};
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::fit::{KvFit, KvSize};
-use crate::models::{DrafterOptions, Loaded, NoTokenizer, OpenOptions, rope_scaling, row_cost};
+use crate::models::{DrafterOptions, Loaded, NoTokenizer, OpenOptions, pass_costs, rope_scaling};
 use crate::worker::Worker;
 use std::ffi::OsString;
 #[cfg(feature = "grammar")]
@@ -196,13 +196,13 @@ impl EngineBuilder {
         let KvFit { context: max_context, pages: kv_pages, kv } =
             self.kv_size(&model).fitting(model.spec(), None)?;
         let (model, rope) = rope_scaling::allow(model, max_context);
-        let row_cost = row_cost::measure(&model, &runtime, kv);
+        let pass_costs = pass_costs::measure(&model, &runtime, kv);
         let config = EngineConfig {
             max_context,
             kv_pages,
             max_sequences: self.max_sequences,
             max_batch_tokens: MAX_BATCH_TOKENS.max(mode.rows()),
-            row_cost: row_cost.map_err(|error| Error::RowCost(format!("{error:#}")))?,
+            pass_costs: pass_costs.map_err(|error| Error::RowCost(format!("{error:#}")))?,
             prefix_cache: true,
             kv,
         };

@@ -1,5 +1,6 @@
 //! Sources of drafts for [`Verify`](super::Verify).
 
+use super::pass_costs::PassCosts;
 use super::sample::uniform;
 use std::sync::Arc;
 
@@ -145,14 +146,14 @@ impl Drafter {
     }
 
     /// Costs of a draft, and of each of its tokens, in addition to passes of the model. They are relative
-    /// to a pass of one row, in which one more row costs `row_cost`.
-    pub(super) fn costs(&self, row_cost: f32) -> (f32, f32) {
+    /// to a pass of one row.
+    pub(super) fn costs(&self, passes: &PassCosts) -> (f32, f32) {
         match *self {
             Self::Net { net: DraftNet { pass_cost, token_cost, measured: true, .. }, .. } => {
                 (pass_cost, token_cost)
             }
             Self::Net { net: DraftNet { pass_cost, token_cost, .. }, .. } => {
-                (pass_cost, token_cost + row_cost * pass_cost)
+                (pass_cost, token_cost + (passes.of(2.0) - 1.0) * pass_cost)
             }
             Self::Ngram { .. } | Self::Denoise { .. } => (0.0, 0.0),
         }

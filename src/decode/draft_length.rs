@@ -1,5 +1,7 @@
 //! Adaptive draft length: a longer draft may give more tokens per round, but its passes cost more.
 
+use super::pass_costs::PassCosts;
+
 /// Weight that earlier observations keep with each new draft.
 const MEMORY: f32 = 0.9;
 /// Assumed observations before the first draft: right tokens, and all tokens.
@@ -14,8 +16,7 @@ const PROBE: usize = 4;
 pub struct DraftLength {
     /// Number of passes in a round with a draft.
     passes: f32,
-    /// Cost of one more row in a pass, relative to a pass of one row.
-    row_cost: f32,
+    costs: PassCosts,
     /// Costs of drafting, and of drafting each token, relative to a pass of one row.
     draft_cost: (f32, f32),
     /// Number of drafted tokens that were right, and of those that were checked; older ones weigh less.
@@ -27,27 +28,36 @@ pub struct DraftLength {
     next_cooldown: usize,
     /// True if the next draft is a probe.
     probe: bool,
-    /// Cost of this sequence's part of a pass without a draft.
-    part: f32,
+    /// Number of sequences that share a pass.
+    sequences: f32,
 }
 
 impl DraftLength {
-    /// Makes a controller for rounds of `passes` passes, where a pass costs 1 + `row_cost` · (rows − 1). A
-    /// draft costs the first of `draft_cost` more, and each of its tokens the second. With a `row_cost` of 0
-    /// drafts are always as long as possible.
-    pub fn new(passes: usize, row_cost: f32, draft_cost: (f32, f32)) -> Self {
+    /// Makes a controller for rounds of `passes` passes, with their costs. A draft costs the first of
+    /// `draft_cost` more, and each of its tokens the second. If rows are free, drafts are always as long as
+    /// possible.
+    pub fn new(passes: usize, costs: PassCosts, draft_cost: (f32, f32)) -> Self {
         let (right, checked) = PRIOR;
-        let (passes, row_cost) = (passes as f32, row_cost.max(0.0));
+        let passes = passes as f32;
         let draft_cost = (draft_cost.0.max(0.0), draft_cost.1.max(0.0));
         let (cooldown, next_cooldown, probe) = (0, COOLDOWN.0, false);
-        let part = 1.0;
-        Self { passes, row_cost, draft_cost, right, checked, cooldown, next_cooldown, probe, part }
+        let sequences = 1.0;
+        Self {
+            passes,
+            costs,
+            draft_cost,
+            right,
+            checked,
+            cooldown,
+            next_cooldown,
+            probe,
+            sequences,
+        }
     }
 
-    /// Sets the cost of this sequence's part of a pass without a draft, relative to a pass of one row: many
-    /// sequences share a pass.
-    pub fn set_part(&mut self, part: f32) {
-        self.part = part;
+    /// Learns how many sequences share a pass.
+    pub fn share_pass(&mut self, sequences: usize) {
+        self.sequences = sequences.max(1) as f32;
     }
 
     /// Returns the length of the next draft, at most `most`; 0 if no draft pays off.
@@ -57,7 +67,7 @@ impl DraftLength {
             self.probe = self.cooldown == 0;
             return 0;
         }
-        if self.row_cost == 0.0 {
+        if self.costs.free() {
             return most;
         }
         let most = if self.probe { most.min(PROBE) } else { most };
@@ -90,14 +100,16 @@ impl DraftLength {
         let rate = self.right / self.checked;
         let (mut tokens, mut likely) = (1.0, 1.0);
         let mut best = (0, 0.0);
+        // This sequence's part of a pass in which each sequence has so many rows.
+        let part = |rows: f32| self.costs.of(self.sequences * rows) / self.sequences;
+        let alone = part(1.0);
         for length in 1..=most {
             likely *= rate;
             tokens += likely;
             let (once, each) = self.draft_cost;
-            let (rows, drafted) = (self.row_cost * length as f32, each * length as f32);
             // Sequences that share passes of the model share those of the net that drafts.
-            let drafted = drafted + once * self.part;
-            let gain = tokens * self.part / (self.passes * (self.part + rows) + drafted);
+            let drafted = each * length as f32 + once * alone;
+            let gain = tokens * alone / (self.passes * part(1.0 + length as f32) + drafted);
             if gain > best.1 {
                 best = (length, gain);
             }
@@ -113,7 +125,8 @@ mod tests {
     /// Returns the average cost of a token if drafted tokens are right with probability `rate`. A token
     /// without drafts costs 1.
     fn cost(passes: usize, row_cost: f32, token_cost: f32, rate: f32) -> f32 {
-        let mut length = DraftLength::new(passes, row_cost, (0.0, token_cost));
+        let costs = PassCosts::uniform(row_cost);
+        let mut length = DraftLength::new(passes, costs, (0.0, token_cost));
         let (mut cost, mut tokens, mut random) = (0.0, 0, 1u32);
         while tokens < 20_000 {
             let drafted = length.length(32);
@@ -151,25 +164,33 @@ mod tests {
 
     #[test]
     fn drafts_are_shorter_in_a_shared_pass() {
-        let mut length = DraftLength::new(1, 0.05, (0.0, 0.0));
+        let mut length = DraftLength::new(1, PassCosts::uniform(0.05), (0.0, 0.0));
         let alone = length.length(32);
-        length.set_part(0.1);
+        length.share_pass(20);
         let shared = length.length(32);
         assert!(alone > 4 && (1..alone / 2).contains(&shared), "{alone} and {shared}");
     }
 
     #[test]
     fn a_net_whose_pass_is_expensive_drafts_much_or_nothing() {
-        let length = |once, most| DraftLength::new(1, 0.05, (once, 0.0)).length(most);
+        let costs = PassCosts::uniform(0.05);
+        let length = |once, most| DraftLength::new(1, costs, (once, 0.0)).length(most);
         assert!(length(1.0, 8) >= length(0.0, 8) && length(1.0, 8) > 4);
         assert_eq!((length(1.0, 1), length(3.5, 8)), (0, 0));
     }
 
     #[test]
+    fn drafts_end_where_rows_become_expensive() {
+        let costs = PassCosts::measured([1.0, 1.05, 1.1, 4.0, 8.0]);
+        assert_eq!(DraftLength::new(1, costs, (0.0, 0.0)).length(15), 3);
+    }
+
+    #[test]
     fn free_rows_are_all_used() {
-        assert_eq!(DraftLength::new(2, 0.0, (0.0, 0.5)).length(13), 13);
-        assert_eq!(DraftLength::new(1, 0.0, (0.0, 0.0)).length(0), 0);
-        let mut wrong = DraftLength::new(2, 0.0, (0.0, 0.0));
+        let free = PassCosts::uniform(0.0);
+        assert_eq!(DraftLength::new(2, free, (0.0, 0.5)).length(13), 13);
+        assert_eq!(DraftLength::new(1, free, (0.0, 0.0)).length(0), 0);
+        let mut wrong = DraftLength::new(2, free, (0.0, 0.0));
         for _ in 0..100 {
             assert_eq!(wrong.length(7), 7);
             wrong.record(7, 0);

@@ -8,6 +8,7 @@ mod ar;
 mod diffusion;
 mod draft;
 mod draft_length;
+mod pass_costs;
 mod prompt;
 mod sample;
 mod verify;
@@ -16,6 +17,7 @@ pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub(crate) use draft::argmax;
 pub use draft::{AssumedDrafts, DraftCounts, DraftNet, DraftNetKind, Drafter};
+pub use pass_costs::PassCosts;
 pub use prompt::{Pooling, PromptDecoder};
 pub use sample::{
     Certainty, ClosingTokens, Constraint, Dry, History, Infill, MarkerTexts, Mirostat,
@@ -179,8 +181,8 @@ impl DecodeMode {
         }
     }
 
-    /// Makes the decoder of one sequence. `row_cost` is used where the mode has none of its own; see
-    /// [`Verify::new`].
+    /// Makes the decoder of one sequence. `costs` are used where the mode has no cost of a row of its own;
+    /// see [`Verify::new`].
     ///
     /// # Panics
     /// If `max_tokens` is 0 and the prompt is not scored, or if the prompt is empty outside block
@@ -191,7 +193,7 @@ impl DecodeMode {
         max_tokens: usize,
         eos: Vec<u32>,
         sampling: SamplingParams,
-        row_cost: f32,
+        costs: PassCosts,
     ) -> Box<dyn Decoder + Send> {
         match self {
             Self::Autoregressive => {
@@ -199,7 +201,8 @@ impl DecodeMode {
             }
             Self::Verify { drafter, row_cost: own } => {
                 let ar = Autoregressive::new(prompt, max_tokens, eos, sampling);
-                Box::new(Verify::new(ar, drafter, own.unwrap_or(row_cost)))
+                let costs = own.map_or(costs, PassCosts::uniform);
+                Box::new(Verify::new(ar, drafter, costs))
             }
             Self::Diffusion(params) => {
                 Box::new(BlockDiffusion::new(params, prompt, max_tokens, eos, sampling))

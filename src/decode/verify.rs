@@ -8,6 +8,7 @@
 
 use super::draft::{DraftCounts, Drafter};
 use super::draft_length::DraftLength;
+use super::pass_costs::PassCosts;
 use super::{Autoregressive, Decoder, HeldLogits, RowRequest, Sampler, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
 use std::time::Duration;
@@ -32,34 +33,17 @@ pub struct Verify {
     draft_length: DraftLength,
     /// Drafts that were verified.
     counts: DraftCounts,
-    /// Cost of one more row, relative to a pass of one row.
-    row_cost: f32,
 }
 
 impl Verify {
-    /// Makes a decoder with the output of `ar` and drafts by `drafter`. `row_cost` is the cost of one
-    /// more row in a pass, relative to a pass of one row. Drafts are as long as this pays off, and there
-    /// are none while they cost more than they save.
-    pub fn new(ar: Autoregressive, drafter: Drafter, row_cost: f32) -> Self {
-        let row_cost = row_cost.max(0.0);
-        let draft_length =
-            DraftLength::new(drafter.passes() + 1, row_cost, drafter.costs(row_cost));
+    /// Makes a decoder with the output of `ar` and drafts by `drafter`. Drafts are as
+    /// long as these costs of passes pay off, and there are none while they cost more than they save.
+    pub fn new(ar: Autoregressive, drafter: Drafter, costs: PassCosts) -> Self {
+        let draft_length = DraftLength::new(drafter.passes() + 1, costs, drafter.costs(&costs));
         let (input, rows, held, due) = (Vec::new(), Vec::new(), None, 0);
         let (drafting, settled) = (false, 0);
         let counts = DraftCounts::default();
-        Self {
-            ar,
-            drafter,
-            input,
-            rows,
-            due,
-            drafting,
-            settled,
-            held,
-            draft_length,
-            counts,
-            row_cost,
-        }
+        Self { ar, drafter, input, rows, due, drafting, settled, held, draft_length, counts }
     }
 
     /// Prepares the next round; the last token is known and not in the cache.
@@ -149,9 +133,7 @@ impl Decoder for Verify {
     }
 
     fn share_pass(&mut self, sequences: usize) {
-        let sequences = sequences.max(1) as f32;
-        let part = (1.0 + self.row_cost * (sequences - 1.0)) / sequences;
-        self.draft_length.set_part(part);
+        self.draft_length.share_pass(sequences);
     }
 
     fn guide_due(&self) -> bool {

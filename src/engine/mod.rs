@@ -14,7 +14,7 @@ mod sequence;
 mod sharing;
 mod snapshots;
 
-pub use crate::decode::{FinishReason, NOT_FINITE, Slot};
+pub use crate::decode::{FinishReason, NOT_FINITE, PassCosts, Slot};
 pub use request::{EngineStats, Event, EventKind, MessageEnds, Request, SeqId, Step, SubmitError};
 
 use crate::cache::{
@@ -49,10 +49,9 @@ pub struct EngineConfig {
     pub max_sequences: usize,
     /// Maximum number of rows (tokens) in one forward pass.
     pub max_batch_tokens: usize,
-    /// Cost of one more row in a pass, relative to a pass of one row; at least 0. The length of drafts
-    /// depends on it, unless a request has its own value. [`Model::row_cost`] measures
-    /// it.
-    pub row_cost: f32,
+    /// Costs of passes by their number of rows. The length of drafts depends on them, unless a request has a
+    /// cost of a row of its own. [`Model::pass_costs`] measures them.
+    pub pass_costs: PassCosts,
     /// Keeps the keys and values of finished sequences, for texts with the same beginning.
     pub prefix_cache: bool,
     /// Storage types of keys and values, and the page selection.
@@ -67,7 +66,7 @@ impl Default for EngineConfig {
             kv_pages: max_context / PAGE,
             max_sequences: 16,
             max_batch_tokens: 512,
-            row_cost: 0.1,
+            pass_costs: PassCosts::default(),
             prefix_cache: true,
             kv: KvConfig::default(),
         }
@@ -158,6 +157,12 @@ impl Engine {
     /// Returns the number of sequences and the use of KV pages at this moment.
     pub fn stats(&self) -> EngineStats {
         self.scheduler.stats(&self.kv)
+    }
+
+    /// Costs of passes by which the length of drafts is chosen.
+    #[must_use]
+    pub fn pass_costs(&self) -> PassCosts {
+        self.scheduler.config().pass_costs
     }
 
     /// Returns the maximum number of positions (tokens) in a sequence: the configured one, or the
@@ -287,7 +292,7 @@ impl Engine {
         let id = SeqId(self.submitted);
         self.submitted += 1;
         let tokenizer = self.tokenizer.as_deref();
-        self.scheduler.enqueue(Sequence::new(id, request, context, tokenizer, config.row_cost));
+        self.scheduler.enqueue(Sequence::new(id, request, context, tokenizer, config.pass_costs));
         Ok(id)
     }
 

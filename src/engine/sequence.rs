@@ -6,7 +6,7 @@ use super::{Event, EventKind, MessageEnds, Request, SeqId};
 use crate::batch_types::Logits;
 use crate::cache::{KvSeq, Namespace, SaltHash, StatePlace};
 use crate::decode::{
-    AssumedDrafts, DecodeMode, Decoder, FinishReason, RowRequest, Sampled, StepOutcome,
+    AssumedDrafts, DecodeMode, Decoder, FinishReason, PassCosts, RowRequest, Sampled, StepOutcome,
 };
 use crate::model::Span;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
@@ -86,7 +86,7 @@ impl Sequence {
         request: Request,
         context: usize,
         tokenizer: Option<&Tokenizer>,
-        row_cost: f32,
+        costs: PassCosts,
     ) -> Self {
         let Request { tokens, sampling, stop, stop_scope, eos, mode, watch, cache_salt, .. } =
             request;
@@ -100,7 +100,7 @@ impl Sequence {
         Self {
             id,
             namespace: Namespace { salt: SaltHash::new(&cache_salt), block: mode.clean_block() },
-            decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
+            decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, costs),
             finished: false,
             failed: false,
             stopped: None,

@@ -47,9 +47,9 @@ mod inputs;
 mod layout;
 mod linear_attention;
 mod mtp;
+mod pass_costs;
 mod profile;
 mod rope;
-mod row_cost;
 mod screen;
 mod sparsity;
 mod workspace;
@@ -59,8 +59,8 @@ pub use batch::Span;
 pub use check::ModelError;
 pub use draft::{Draft, DraftJob};
 pub use mtp::MtpRows;
+pub use pass_costs::PassCostsError;
 pub use profile::Phase;
-pub use row_cost::RowCostError;
 pub use sparsity::{Sparsity, SparsityError, SparsityRule, SparsityTarget};
 pub use workspace::Workspace;
 
@@ -108,7 +108,7 @@ pub struct Model {
     windows: Vec<Option<usize>>,
     /// The drafter, if one was added.
     drafter: Option<Box<drafter::Drafter>>,
-    /// Measured costs of a draft and of each of its tokens ([`Self::row_cost`]).
+    /// Measured costs of a draft and of each of its tokens ([`Self::pass_costs`]).
     draft_costs: OnceLock<(f32, f32)>,
     /// Activation sparsity of the ternary layers; off by default.
     pub sparsity: Sparsity,

@@ -6,7 +6,9 @@ use crate::drafter_reference::{Mistake, Pair, best, random};
 use crate::hybrid::{self, Kind};
 use std::collections::BTreeMap;
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::decode::{DecodeMode, DraftNet, DraftNetKind, Drafter, Sampler, SamplingParams};
+use wrinklefree::decode::{
+    DecodeMode, DraftNet, DraftNetKind, Drafter, PassCosts, Sampler, SamplingParams,
+};
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step, SubmitError};
 use wrinklefree::format::{
     DraftLayout, DrafterCheckpoint, DrafterConfig, DrafterScales, Linear, MarkovWeights, Spec,
@@ -206,7 +208,7 @@ pub fn crowded(rows: usize) -> EngineConfig {
         kv_pages: 12,
         max_sequences: 5,
         max_batch_tokens: rows,
-        row_cost: 0.0,
+        pass_costs: PassCosts::uniform(0.0),
         kv: KvConfig::EXACT,
         ..EngineConfig::default()
     }

@@ -5,7 +5,7 @@ use crate::drafter_reference::random;
 use crate::hybrid::{self, Kind};
 use std::cell::Cell;
 use wrinklefree::cache::KvConfig;
-use wrinklefree::decode::{AssumedDrafts, DecodeMode, DraftCounts, SamplingParams};
+use wrinklefree::decode::{AssumedDrafts, DecodeMode, DraftCounts, PassCosts, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig, Request, Step};
 use wrinklefree::format::{
     DraftLayout, DrafterCheckpoint, Linear, MarkovWeights, Mixer, Rotation, Spec, ValueOrder,
@@ -203,7 +203,8 @@ fn costs_of_drafts_are_measured_with_those_of_rows() {
     // A clock on which every pass and every draft takes as long.
     let clock = Cell::new(0.0);
     let now = || clock.replace(clock.get() + 1.0);
-    let row = model.row_cost(&runtime(Kernels::best(), 1), KvConfig::EXACT, now).unwrap();
+    let costs = model.pass_costs(&runtime(Kernels::best(), 1), KvConfig::EXACT, now).unwrap();
     let net = model.draft_net().unwrap();
-    assert_eq!((row, net.pass_cost, net.token_cost, net.measured), (0.0, 1.0, 0.0, true));
+    assert_eq!(costs, PassCosts::uniform(0.0));
+    assert_eq!((net.pass_cost, net.token_cost, net.measured), (1.0, 0.0, true));
 }

@@ -6,7 +6,7 @@ use crate::common::Noise;
 use crate::hybrid::Kind;
 use crate::reference;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PageSelection};
-use wrinklefree::decode::{DecodeMode, DraftNet, Drafter};
+use wrinklefree::decode::{DecodeMode, DraftNet, Drafter, PassCosts};
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step, SubmitError};
 use wrinklefree::format::{Linear, Mixer, MtpWeights, Spec, Weights};
 use wrinklefree::kernel::Kernels;
@@ -272,7 +272,7 @@ fn per_pass(spec: &Spec, weights: &Weights, mode: &DecodeMode, rows: usize) -> V
         max_context: 256,
         kv_pages: 40,
         max_batch_tokens: rows,
-        row_cost: 0.0,
+        pass_costs: PassCosts::uniform(0.0),
         ..EngineConfig::default()
     };
     let mut engine = Engine::new(model, None, rt, config).unwrap();

@@ -8,7 +8,9 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::decode::{DecodeMode, DiffusionParams, Drafter, FinishReason, SamplingParams};
+use wrinklefree::decode::{
+    DecodeMode, DiffusionParams, Drafter, FinishReason, PassCosts, SamplingParams,
+};
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, SeqId, Step};
 use wrinklefree::format::DlmConfig;
 use wrinklefree::kernel::Kernels;
@@ -131,8 +133,13 @@ impl Small {
         max_tokens: usize,
         budget: usize,
     ) -> (Vec<Pass>, Vec<u32>) {
-        let mut decoder =
-            mode.decoder(prompt.to_vec(), max_tokens, vec![EOS], SamplingParams::default(), 0.0);
+        let mut decoder = mode.decoder(
+            prompt.to_vec(),
+            max_tokens,
+            vec![EOS],
+            SamplingParams::default(),
+            PassCosts::default(),
+        );
         let mut kv = KvPool::new(self.model.spec(), 8, KvConfig::EXACT).unwrap();
         let seq = kv.open(256).unwrap();
         let (mut ws, mut passes, mut output) = (Workspace::default(), Vec::new(), Vec::new());
@@ -256,7 +263,7 @@ fn engine(small: &Small, kv_pages: usize, max_batch_tokens: usize) -> Engine {
         kv_pages,
         max_sequences: 5,
         max_batch_tokens,
-        row_cost: 0.0,
+        pass_costs: PassCosts::uniform(0.0),
         prefix_cache: true,
         kv: KvConfig::EXACT,
     };

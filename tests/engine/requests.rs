@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::{
-    Commit, Constraint, DecodeMode, DiffusionParams, DraftNet, Drafter, Inside, Next, Pooling,
-    Sampled, SamplingParams, Unmask,
+    Commit, Constraint, DecodeMode, DiffusionParams, DraftNet, Drafter, Inside, Next, PassCosts,
+    Pooling, Sampled, SamplingParams, Unmask,
 };
 use wrinklefree::engine::{
     Engine, EngineConfig, EngineStats, EventKind, FinishReason, MessageEnds, Request, SeqId, Step,
@@ -94,7 +94,7 @@ impl Dice {
             kv_pages: 1 + self.below(10),
             max_sequences: 1 + self.below(6),
             max_batch_tokens: self.of(&[1, 2, 7, 32, 64, 128]),
-            row_cost: 0.1,
+            pass_costs: PassCosts::uniform(0.1),
             prefix_cache: self.of(&[true, true, false]),
             kv: self.cache(),
         }

@@ -1,7 +1,9 @@
 //! Context shift: the tokens that it keeps, and the continuation, which is as if they had been the prompt.
 
 use wrinklefree::cache::KvConfig;
-use wrinklefree::decode::{DecodeMode, DiffusionParams, Drafter, Sampled, SamplingParams, Unmask};
+use wrinklefree::decode::{
+    DecodeMode, DiffusionParams, Drafter, PassCosts, Sampled, SamplingParams, Unmask,
+};
 use wrinklefree::engine::{
     Engine, EngineConfig, EventKind, FinishReason, Request, Step, SubmitError,
 };
@@ -20,7 +22,7 @@ fn engine(prefix_cache: bool) -> Engine {
         kv_pages: 4,
         max_sequences: 2,
         max_batch_tokens: 32,
-        row_cost: 0.0,
+        pass_costs: PassCosts::uniform(0.0),
         prefix_cache,
         kv: KvConfig::EXACT,
     };

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{
-    Commit, DecodeMode, DiffusionParams, DraftNet, Drafter, Inside, SamplingParams, Unmask,
+    Commit, DecodeMode, DiffusionParams, DraftNet, Drafter, Inside, PassCosts, SamplingParams,
+    Unmask,
 };
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step};
 use wrinklefree::format::{File, LoadOptions, load_with};
@@ -47,7 +48,7 @@ fn engine(file: &str, kernels: Kernels, kv: KvConfig) -> Engine {
         kv_pages: 8,
         max_sequences: 1,
         max_batch_tokens: 64,
-        row_cost: 0.0,
+        pass_costs: PassCosts::uniform(0.0),
         prefix_cache: false,
         kv,
     };

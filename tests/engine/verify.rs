@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{
-    Commit, DecodeMode, DiffusionParams, Drafter, Dry, Inside, Mirostat, SamplingParams, Unmask,
+    Commit, DecodeMode, DiffusionParams, Drafter, Dry, Inside, Mirostat, PassCosts, SamplingParams,
+    Unmask,
 };
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, SeqId, Step, SubmitError};
 use wrinklefree::format::{File, load};
@@ -34,7 +35,7 @@ fn engine_where_rows_cost(row_cost: f32, threads: usize, pages: usize, rows: usi
         kv_pages: pages,
         max_sequences: 64,
         max_batch_tokens: rows,
-        row_cost,
+        pass_costs: PassCosts::uniform(row_cost),
         prefix_cache: false,
         kv: KvConfig::EXACT,
     };
@@ -330,7 +331,7 @@ fn warm_drafts_keep_the_autoregressive_distribution() {
         kv_pages: 2,
         max_sequences: 1,
         max_batch_tokens: 64,
-        row_cost: 0.0,
+        pass_costs: PassCosts::uniform(0.0),
         prefix_cache: true,
         kv: KvConfig::EXACT,
     };

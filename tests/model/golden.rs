@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::decode::{DecodeMode, Pooling};
+use wrinklefree::decode::{DecodeMode, PassCosts, Pooling};
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step};
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
@@ -109,7 +109,7 @@ fn embed(model: Model, kernels: Kernels, tokens: Vec<u32>, pooling: Pooling) -> 
         kv_pages: 4,
         max_sequences: 1,
         max_batch_tokens: rows,
-        row_cost: 0.0,
+        pass_costs: PassCosts::uniform(0.0),
         prefix_cache: true,
         kv: KvConfig::EXACT,
     };

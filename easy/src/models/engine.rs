@@ -1,10 +1,10 @@
 //! An engine for one sequence at a time.
 
 use super::fit::MemoryNeed;
-use super::row_cost;
+use super::pass_costs;
 use std::sync::Arc;
 use wrinklefree::cache::{KvConfig, PAGE};
-use wrinklefree::decode::DecodeMode;
+use wrinklefree::decode::{DecodeMode, PassCosts};
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::text::Tokenizer;
@@ -44,7 +44,7 @@ impl SingleSequence<'_> {
         Ok(Engine::new(model, tokenizer, runtime, config)?)
     }
 
-    /// Returns the sizes of the engine. Measures the cost of a row if a mode needs it.
+    /// Returns the sizes of the engine. Measures costs of passes if a mode needs them.
     ///
     /// # Errors
     /// If there is no memory for that measurement.
@@ -53,16 +53,16 @@ impl SingleSequence<'_> {
         let most = |of: &dyn Fn(&DecodeMode) -> usize| modes.iter().map(of).max().unwrap_or(1);
         let positions = most(&|mode| mode.positions(context));
         let drafts = |mode: &DecodeMode| matches!(mode, DecodeMode::Verify { row_cost: None, .. });
-        let row_cost = match modes.iter().any(drafts) {
-            true => row_cost::measure(model, runtime, kv)?,
-            false => 0.0,
+        let pass_costs = match modes.iter().any(drafts) {
+            true => pass_costs::measure(model, runtime, kv)?,
+            false => PassCosts::default(),
         };
         Ok(EngineConfig {
             max_context: context,
             kv_pages: positions.div_ceil(PAGE),
             max_sequences: 1,
             max_batch_tokens: MAX_BATCH_TOKENS.min(positions).max(most(&DecodeMode::rows)),
-            row_cost,
+            pass_costs,
             prefix_cache: false,
             kv,
         })

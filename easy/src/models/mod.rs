@@ -18,9 +18,9 @@ mod loaded;
 pub mod mapped;
 mod model_files;
 mod options;
+pub mod pass_costs;
 mod progress;
 pub mod rope_scaling;
-pub mod row_cost;
 mod source;
 #[cfg(feature = "hub")]
 pub mod store;

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use wrinklefree::chat::OutputParser;
-use wrinklefree::decode::{AssumedDrafts, DecodeMode};
+use wrinklefree::decode::{AssumedDrafts, DecodeMode, DraftNet, PassCosts};
 use wrinklefree::engine::{Engine, Request};
 
 /// Times of the same text, without and with drafts.
@@ -49,6 +49,26 @@ pub fn run(
     (0..rounds).map(&mut pair).collect()
 }
 
+/// Costs by which the length of drafts is chosen, relative to a pass of one row.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// Passes of the model.
+    pub passes: PassCosts,
+    /// The net that drafts.
+    pub net: Option<DraftNet>,
+}
+
+impl Costs {
+    fn describe(&self) -> String {
+        let known = self.passes.known().map(|cost| format!("{cost:.2}")).join(", ");
+        let rows = PassCosts::ROWS.map(|rows| rows.to_string()).join(", ");
+        let net = self.net.map_or(String::new(), |net| {
+            format!("; a draft {:.2} and {:.3} a token", net.pass_cost, net.token_cost)
+        });
+        format!("passes of {rows} rows take {known} times one of one row{net}")
+    }
+}
+
 /// The result for one probability.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -66,6 +86,8 @@ pub struct Row {
     pub prompt_tokens: usize,
     /// Tokens asked for.
     pub max_tokens: usize,
+    /// Costs of passes and drafts on this machine.
+    pub costs: Costs,
     /// All rounds.
     pub pairs: Vec<Pair>,
 }
@@ -153,6 +175,14 @@ impl Record for Row {
         format!("{}, {} right, {} threads", self.mode, self.accept, self.threads)
     }
 
+    fn summary(rows: &[Self]) -> String {
+        let by_threads = rows.chunk_by(|a, b| a.threads == b.threads);
+        let line = |rows: &[Self]| {
+            format!("\n{} threads: {}\n", rows[0].threads, rows[0].costs.describe())
+        };
+        by_threads.map(line).collect()
+    }
+
     fn fields(&self) -> Value {
         json!({
             "model": self.model,
@@ -163,6 +193,10 @@ impl Record for Row {
             "prompt_tokens": self.prompt_tokens,
             "max_tokens": self.max_tokens,
             "rounds": self.pairs.len(),
+            "pass_rows": PassCosts::ROWS,
+            "pass_costs": self.costs.passes.known(),
+            "draft_cost": self.costs.net.map(|net| net.pass_cost),
+            "draft_token_cost": self.costs.net.map(|net| net.token_cost),
             "ar_tokens_per_second": self.ar(),
             "tokens_per_second": self.drafted(),
             "ratio": median(self.ratios()),
@@ -202,6 +236,7 @@ mod tests {
             accept: 0.5,
             prompt_tokens: 3,
             max_tokens: 11,
+            costs: Costs { passes: PassCosts::uniform(0.5), net: None },
             pairs: vec![pair(10.0, 1.5), pair(2.0, 1.75), pair(10.0, 1.25)],
         };
         let fields = row.fields();
@@ -213,6 +248,7 @@ mod tests {
             (&36.into(), &15.into())
         );
         assert_eq!(row.cells().len(), Row::COLUMNS.len());
+        assert!(Row::summary(&[row.clone()]).contains("1.00, 1.50, 2.50, 4.50, 8.50 times"));
         let even = Row { pairs: row.pairs[..2].to_vec(), ..row };
         assert_eq!(even.fields()["ratio"], 1.625);
     }

@@ -362,6 +362,7 @@ fn compare_drafts(
         let modes = &[DecodeMode::Autoregressive, mode.clone()];
         let needs = SingleSequence { context, kv: args.kv.config(), modes };
         let mut engine = needs.engine(model, tokenizer, runtime)?;
+        let costs = drafts::Costs { passes: engine.pass_costs(), net: engine.model().draft_net() };
         for (&(prompt_tokens, max_tokens), &accept) in
             sizes.iter().flat_map(|size| args.accept.iter().map(move |accept| (size, accept)))
         {
@@ -377,6 +378,7 @@ fn compare_drafts(
                 accept,
                 prompt_tokens,
                 max_tokens,
+                costs,
                 pairs,
             };
             bar.suspend(|| out::print(&report.row(row)))?;

@@ -6,7 +6,7 @@ use wrinklefree::cache::NoMemory;
 use wrinklefree::chat::ChatError;
 use wrinklefree::engine::SubmitError;
 use wrinklefree::format::LoadError;
-use wrinklefree::model::{ModelError, RowCostError};
+use wrinklefree::model::{ModelError, PassCostsError};
 use wrinklefree::par::ThreadPoolError;
 use wrinklefree::settings::{HoleError, ReasoningError, SettingsError};
 use wrinklefree::text::TextError;
@@ -65,7 +65,7 @@ as_code!(
     ReasoningError => "bad_request",
     ModelError => "bad_shape",
     NoMemory => "out_of_memory",
-    RowCostError => "out_of_memory",
+    PassCostsError => "out_of_memory",
     ThreadPoolError => "no_threads",
     serde_json::Error => "bad_request"
 );

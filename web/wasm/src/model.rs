@@ -8,6 +8,7 @@ use wasm_bindgen::prelude::wasm_bindgen;
 use wrinklefree::cache::{
     KvConfig, KvPool, KvType, PAGE, PageSelection, SelectionError, StateLimits, StateShape,
 };
+use wrinklefree::decode::PassCosts;
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::{
     self, Checkpoint, DlmConfig, DraftLayout, File, GenerationDefaults, LoadOptions,
@@ -176,11 +177,11 @@ impl LoadedModel {
         }
         let drafts = dlm.as_ref().is_some_and(|d| d.ar_path) || model.draft_net().is_some();
         let kv = KvConfig { drafter: model.draft_layers(), ..kv };
-        let row_cost = match drafts {
-            true => model.row_cost(&runtime, kv, || milliseconds() / 1e3)?,
-            false => 0.0,
+        let pass_costs = match drafts {
+            true => model.pass_costs(&runtime, kv, || milliseconds() / 1e3)?,
+            false => PassCosts::default(),
         };
-        let config = engine_config(&model, &options, kv, row_cost);
+        let config = engine_config(&model, &options, kv, pass_costs);
         let model = model.with_context(config.max_context);
         let kv_bytes = KvPool::bytes(model.spec(), config.kv_pages, &config.kv)
             + KvPool::state_bytes(model.spec(), &config.kv);
@@ -247,7 +248,7 @@ fn engine_config(
     model: &Model,
     options: &SessionOptions,
     kv: KvConfig,
-    row_cost: f32,
+    pass_costs: PassCosts,
 ) -> EngineConfig {
     let trained = model.spec().context_length;
     let context = options.context.unwrap_or(DEFAULT_CONTEXT).min(trained).max(1);
@@ -262,7 +263,7 @@ fn engine_config(
         kv_pages: (one_sequence * sequences).min(one_sequence + shared),
         max_sequences: sequences,
         max_batch_tokens: MAX_ROWS,
-        row_cost,
+        pass_costs,
         prefix_cache: true,
         kv,
     }

@@ -7,7 +7,7 @@ use crate::config::{DryArgs, SamplingDefaults};
 use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
 use crate::models::fit::{KvFit, KvSize, MemoryNeed, NotEnoughMemory};
-use crate::models::{Loaded, rope_scaling, row_cost};
+use crate::models::{Loaded, pass_costs, rope_scaling};
 use crate::serve::engine::grammars::{GrammarCompiler, Tokens};
 use crate::serve::engine::prompt_pacer::PromptPacer;
 use crate::serve::engine::served_model::{ModelSize, ServedModel};
@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use wrinklefree::cache::{KvConfig, PAGE, StateShape};
-use wrinklefree::decode::SamplingParams;
+use wrinklefree::decode::{PassCosts, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::GenerationDefaults;
 use wrinklefree::model::{Model, Runtime};
@@ -68,14 +68,14 @@ impl EngineLimits {
         &self,
         max_context: usize,
         kv_pages: usize,
-        (row_cost, kv): (f32, KvConfig),
+        (pass_costs, kv): (PassCosts, KvConfig),
     ) -> EngineConfig {
         EngineConfig {
             max_context,
             kv_pages,
             max_sequences: self.sequences,
             max_batch_tokens: self.rows,
-            row_cost,
+            pass_costs,
             prefix_cache: self.radix_cache,
             kv,
         }
@@ -199,8 +199,8 @@ impl EngineBuilder {
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
         let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
         let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + weights;
-        let row_cost = row_cost::measure(&model, &runtime, kv)?;
-        let config = limits.config(context, pages, (row_cost, kv));
+        let pass_costs = pass_costs::measure(&model, &runtime, kv)?;
+        let config = limits.config(context, pages, (pass_costs, kv));
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
         warmup.run(&mut engine, &tokenizer, &mode, || shared.draining.load(Ordering::Relaxed))?;
         let context = engine.context();

@@ -1,19 +1,18 @@
-//! Measures the cost of one more row in a pass and that of a draft, which limit the length of drafts.
+//! Measures the costs of passes and that of a draft, which limit the length of drafts.
 
 use super::{AttentionMask, DraftJob, LogitRows, Model, Runtime, Span, Workspace};
 use crate::cache::{CacheFull, KvConfig, KvPool, KvSeq, NoMemory, PAGE};
+use crate::decode::PassCosts;
 use std::hint::black_box;
 
-/// Number of rows of the larger of the two measured passes.
-const MANY: usize = 9;
 /// Number of passes of each kind, of which the fastest counts.
-const PASSES: usize = 4;
+const PASSES: usize = 3;
 /// Maximum number of tokens of the longer of two measured drafts.
 const LONG: usize = 16;
 
 /// The KV cache for the measured passes could not be allocated.
 #[derive(Debug, thiserror::Error)]
-pub enum RowCostError {
+pub enum PassCostsError {
     /// There is no memory for a pool.
     #[error(transparent)]
     NoMemory(#[from] NoMemory),
@@ -23,41 +22,37 @@ pub enum RowCostError {
 }
 
 impl Model {
-    /// Measures the time that one more row adds to a pass, as a share of the time of a pass of one row.
-    /// Runs a few passes with a cache of this configuration. `now` returns the time in seconds, from
-    /// any origin. Measures also what drafts cost of the net that drafts, if there is one:
-    /// [`draft_net`](Self::draft_net) returns it from then on.
+    /// Measures the times of passes of different numbers of rows, with a cache of this configuration. `now`
+    /// returns the time in seconds, from any origin. Measures also what drafts cost of the net that drafts, if
+    /// there is one: [`draft_net`](Self::draft_net) returns it from then on.
     ///
     /// # Errors
     /// When there is no memory for the cache.
-    pub fn row_cost(
+    pub fn pass_costs(
         &self,
         runtime: &Runtime,
         kv: KvConfig,
         now: impl Fn() -> f64,
-    ) -> Result<f32, RowCostError> {
+    ) -> Result<PassCosts, PassCostsError> {
         let kv = KvConfig { drafter: self.draft_layers(), ..kv };
-        let positions = MANY.max(LONG + 2);
+        let positions = PassCosts::ROWS.into_iter().fold(LONG + 2, usize::max);
         let mut kv = KvPool::new(self.spec(), positions.div_ceil(PAGE), kv)?;
-        let seq = kv.open(positions)?;
         let mut workspace = Workspace::default();
-        let mut best = |rows: usize| {
-            // Different tokens, because equal rows would refine the same panels of a screened head.
-            let vocab = self.spec().vocab_size;
-            let tokens: Vec<u32> = (0..rows).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
-            let mut pass = || {
+        let mut times = [f64::INFINITY; PassCosts::ROWS.len()];
+        for (rows, best) in PassCosts::ROWS.into_iter().zip(&mut times) {
+            for _ in 0..PASSES {
+                // A text of its own, because recurrent states take rows for good.
+                let seq = kv.open(positions)?;
                 let begin = now();
-                let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::All);
-                let span = Span { seq, start: 0, tokens: &tokens, attention_mask, logits };
-                black_box(self.forward(runtime, &mut kv, &[span], &mut workspace).row(0));
-                now() - begin
-            };
-            (0..PASSES).map(|_| pass()).fold(f64::INFINITY, f64::min)
-        };
-        let (one, many) = (best(1), best(MANY));
-        // If the clock is too coarse for a small model, rows count as free.
-        let more = if one > 0.0 { many / one - 1.0 } else { 0.0 };
+                self.measured_pass(runtime, (&mut kv, seq), rows, &mut workspace);
+                *best = best.min(now() - begin);
+                kv.close(seq);
+            }
+        }
+        let one = times[0];
         if let Some(net) = self.draft_net().filter(|_| one > 0.0) {
+            let seq = kv.open(positions)?;
+            self.measured_pass(runtime, (&mut kv, seq), 2, &mut workspace);
             let long = net.longest.min(LONG);
             let mut draft = |wanted| self.draft_time(runtime, (&mut kv, seq), wanted, &now) / one;
             let (short, all) = (draft(1), draft(long));
@@ -65,7 +60,23 @@ impl Model {
             // What was measured first stays.
             let _ = self.draft_costs.set(((short - token).max(0.0) as f32, token as f32));
         }
-        Ok((more / (MANY - 1) as f64).max(0.0) as f32)
+        Ok(PassCosts::measured(times))
+    }
+
+    /// Runs a pass over the first `rows` rows of a text.
+    fn measured_pass(
+        &self,
+        runtime: &Runtime,
+        (kv, seq): (&mut KvPool, KvSeq),
+        rows: usize,
+        workspace: &mut Workspace,
+    ) {
+        // Different tokens, because equal rows would refine the same panels of a screened head.
+        let vocab = self.spec().vocab_size;
+        let tokens: Vec<u32> = (0..rows).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
+        let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::All);
+        let span = Span { seq, start: 0, tokens: &tokens, attention_mask, logits };
+        black_box(self.forward(runtime, kv, &[span], workspace).row(0));
     }
 
     /// Returns the seconds of the fastest of some drafts of `wanted` tokens, each of which reads a position.

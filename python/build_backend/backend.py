@@ -2,7 +2,8 @@
 
 The program is a file of its own, not a function of the module: it starts without Python, and Ctrl-C
 reaches it without Python's handlers. CARGO_BUILD_TARGET selects another target; WHEEL_PROFILE the
-profile (default: release); WHEEL_PROGRAM names a program that is built already.
+profile (default: release); WHEEL_PROGRAM names a program that is built already. With WHEEL_WORKSPACE=1
+the whole workspace is compiled, so that the output of its tests is used again.
 """
 
 import os

@@ -14,15 +14,19 @@ from pathlib import Path
 
 CARGO = os.environ["WHEEL_CARGO"]
 PACKAGES = ["--package", "wf-run", "--package", "wrinklefree-python"]
+# What `cargo test --workspace` compiles: another selection would compile the libraries again, with other features.
+WORKSPACE = ["--workspace", "--lib", "--bins", "--tests"]
 
 
 def main(arguments):
     """Runs cargo, and returns its exit code."""
     if arguments[:1] != ["rustc"]:
         return subprocess.run([CARGO, *arguments]).returncode
-    command = [CARGO, "build", *PACKAGES, *options(arguments[1:])]
+    workspace = bool(os.environ.get("WHEEL_WORKSPACE"))
+    command = [CARGO, "build", *(WORKSPACE if workspace else PACKAGES), *options(arguments[1:])]
+    environment = without_interpreter(os.environ) if workspace else os.environ
     program = None
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         for line in process.stdout:
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
@@ -44,13 +48,21 @@ def options(arguments):
     return [argument for argument in arguments if argument != "--lib"]
 
 
+def without_interpreter(environment):
+    """Returns the variables without those that describe a Python, with which PyO3 would be compiled again.
+
+    The module is for all of them.
+    """
+    return {name: value for name, value in environment.items() if not name.startswith("PYO3_")}
+
+
 def built_program(line):
     """Returns the path of `wf-run` if the line of JSON names it."""
     if not line.startswith(b"{"):
         return None
     message = json.loads(line)
     artifact = message["reason"] == "compiler-artifact" and message["target"]["name"] == "wf-run"
-    return message["executable"] if artifact else None
+    return message["executable"] if artifact and not message["profile"]["test"] else None
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ for line in open({messages!r}):
 """
 
 
-def artifact(folder: Path, package: str, name: str, kind: str, file: Path) -> dict[str, object]:
+def artifact(
+    folder: Path, package: str, name: str, kind: str, file: Path, *, test: bool = False
+) -> dict[str, object]:
     """A message of cargo on a file that it has made."""
     target = {
         "kind": [kind], "crate_types": [kind], "name": name, "src_path": str(folder / "lib.rs"),
@@ -35,7 +37,7 @@ def artifact(folder: Path, package: str, name: str, kind: str, file: Path) -> di
     }  # fmt: skip
     profile = {
         "opt_level": "3", "debuginfo": 0, "debug_assertions": False, "overflow_checks": False,
-        "test": False,
+        "test": test,
     }  # fmt: skip
     return {
         "reason": "compiler-artifact", "package_id": f"path+file://{folder}#{package}@{wrinklefree.__version__}",
@@ -67,6 +69,25 @@ def test_one_call_of_cargo_compiles_program_and_module(tmp_path: Path, target: s
     assert packages == ["wf-run", "wrinklefree-python"]
     assert "--locked" in calls[0] and "release" in calls[0]
     assert "compiling wf-run and the module (profile release)" in printed
+    with zipfile.ZipFile(wheel) as archive:
+        script = next(name for name in archive.namelist() if name.endswith("scripts/wf-run"))
+        assert archive.read(script) == program.read_bytes()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the stand-in for cargo is a script")
+def test_the_tests_of_the_workspace_share_what_they_compile(tmp_path: Path) -> None:
+    program = tmp_path / "wf-run"
+    program.write_bytes(b"#!/bin/sh\n")
+    messages = [
+        artifact(PYTHON.parent / "native", "wf-run", "wf-run", "bin", program),
+        artifact(PYTHON.parent / "native", "wf-run", "wf-run", "bin", tmp_path / "tests", test=True),
+        artifact(PYTHON, "wrinklefree-python", "_native", "cdylib", Path(wrinklefree._native.__file__)),
+        {"reason": "build-finished", "success": True},
+    ]
+    stand_in(tmp_path, messages)
+    wheel, _ = pip_wheel(tmp_path, PYTHON, {"WHEEL_WORKSPACE": "1"})
+    call = json.loads((tmp_path / "log").read_text())
+    assert {"--workspace", "--lib", "--bins", "--tests"} < set(call) and "--package" not in call
     with zipfile.ZipFile(wheel) as archive:
         script = next(name for name in archive.namelist() if name.endswith("scripts/wf-run"))
         assert archive.read(script) == program.read_bytes()

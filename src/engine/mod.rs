@@ -14,13 +14,13 @@ mod sequence;
 mod sharing;
 mod snapshots;
 
-pub use crate::decode::{FinishReason, NOT_FINITE, PassCosts, Slot};
+pub use crate::decode::{FinishReason, NOT_FINITE, Slot};
 pub use request::{EngineStats, Event, EventKind, MessageEnds, Request, SeqId, Step, SubmitError};
 
 use crate::cache::{
     KvConfig, KvPool, Namespace, NoMemory, PAGE, SaltHash, SavedError, SavedPrefix, StateLimits,
 };
-use crate::decode::{DecodeMode, DraftCounts, DraftNet, DraftNetKind};
+use crate::decode::{DecodeMode, DraftCounts, DraftNet, DraftNetKind, PassCosts};
 use crate::model::{Model, Output, Runtime, Workspace};
 use crate::text::Tokenizer;
 use schedule::{Scheduler, StepPlan};

@@ -11,9 +11,11 @@ use crate::ternary::{PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Number of rows from which tiles are faster. With eight they take 1.08 to 1.15 times as long as vectors on a
-/// Xeon with AMX (Emerald Rapids), with nine 0.65 to 0.75 times.
-const TILED_ROWS: usize = 9;
+/// Number of rows from which tiles are faster: with one scale, and with a scale for each group, whose sums leave
+/// the tiles. With groups of 128 columns and eight rows they take 1.04 to 1.17 times as long as vectors on a Xeon
+/// (Emerald Rapids), with nine 0.6 to 0.75 times; with one scale and eight rows half as long.
+const TILED_ROWS: usize = 5;
+const TILED_GROUP_ROWS: usize = 9;
 /// Most steps of a chunk: the tiles of two panels take 16 kB of the first-level cache, and as much is
 /// left for activations.
 const CHUNK: usize = 8;
@@ -30,7 +32,11 @@ pub fn ternary<C: Codes>(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Some(split) = split(w).filter(|_| x.rows() >= TILED_ROWS) else {
+    let tiled = |split: &ColumnChunks| match split.separate_sums {
+        true => x.rows() >= TILED_GROUP_ROWS,
+        false => x.rows() >= TILED_ROWS,
+    };
+    let Some(split) = split(w).filter(tiled) else {
         return in_vectors::<C, false>(codes, w, panels, x, y, scratch);
     };
     let Scratch { ints, decoded, sums, floats, .. } = scratch;

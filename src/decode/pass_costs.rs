@@ -24,7 +24,7 @@ impl PassCosts {
     /// are as long as possible.
     #[must_use]
     pub fn uniform(row_cost: f32) -> Self {
-        let row_cost = row_cost.max(0.0).min(Self::MOST);
+        let row_cost = row_cost.clamp(0.0, Self::MOST);
         Self(Self::ROWS.map(|rows| 1.0 + row_cost * (rows - 1) as f32))
     }
 

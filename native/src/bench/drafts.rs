@@ -248,7 +248,9 @@ mod tests {
             (&36.into(), &15.into())
         );
         assert_eq!(row.cells().len(), Row::COLUMNS.len());
-        assert!(Row::summary(&[row.clone()]).contains("1.00, 1.50, 2.50, 4.50, 8.50 times"));
+        assert!(
+            Row::summary(std::slice::from_ref(&row)).contains("1.00, 1.50, 2.50, 4.50, 8.50 times")
+        );
         let even = Row { pairs: row.pairs[..2].to_vec(), ..row };
         assert_eq!(even.fields()["ratio"], 1.625);
     }

@@ -378,15 +378,17 @@ impl Engine {
             return Ok(Some(compiled.constraint));
         }
         let compiled = grammars.compile(grammar).map_err(|error| {
-            Error::Grammar(match error.starts_with(NOT_HELD) {
-                true => format!("{error}; the option `best_effort` does that"),
-                false => error,
+            Error::Grammar(if error.starts_with(NOT_HELD) {
+                format!("{error}; the option `best_effort` does that")
+            } else {
+                error
             })
         })?;
         // A part that is not enforced would break the promise of the option.
-        match compiled.warnings.is_empty() {
-            true => Ok(Some(compiled.constraint)),
-            false => Err(Error::Grammar(compiled.warnings.join("; "))),
+        if compiled.warnings.is_empty() {
+            Ok(Some(compiled.constraint))
+        } else {
+            Err(Error::Grammar(compiled.warnings.join("; ")))
         }
     }
 

@@ -157,10 +157,7 @@ impl Ending {
     /// assistant.
     #[must_use]
     pub fn of_last(message: Option<&Value>) -> Self {
-        match message.is_some_and(is_prefill) {
-            true => Self::LastMessage,
-            false => Self::NewMessage,
-        }
+        if message.is_some_and(is_prefill) { Self::LastMessage } else { Self::NewMessage }
     }
 }
 

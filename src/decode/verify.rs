@@ -104,12 +104,11 @@ impl Decoder for Verify {
         }
         self.input.truncate(budget);
         let (start, tokens) = (self.ar.cached(), &self.input[..]);
-        let (attention_mask, logits) = match self.drafting {
-            true => {
-                let fit = self.rows.partition_point(|&row| row < tokens.len());
-                (AttentionMask::Draft(start + tokens.len()), LogitRows::Only(&self.rows[..fit]))
-            }
-            false => (AttentionMask::Causal, LogitRows::All),
+        let (attention_mask, logits) = if self.drafting {
+            let fit = self.rows.partition_point(|&row| row < tokens.len());
+            (AttentionMask::Draft(start + tokens.len()), LogitRows::Only(&self.rows[..fit]))
+        } else {
+            (AttentionMask::Causal, LogitRows::All)
         };
         Some(RowRequest { start, tokens, attention_mask, logits })
     }
@@ -154,9 +153,10 @@ impl Decoder for Verify {
     }
 
     fn next_end(&self) -> usize {
-        match self.input.is_empty() {
-            true => self.ar.next_end(),
-            false => self.ar.cached() + self.input.len() + self.due,
+        if self.input.is_empty() {
+            self.ar.next_end()
+        } else {
+            self.ar.cached() + self.input.len() + self.due
         }
     }
 
@@ -216,9 +216,8 @@ impl Decoder for Verify {
         // The token before a draft is final, whichever pass sampled it.
         let known = self.settled.max(usize::from(!self.input.is_empty()));
         let settled = tokens[tokens.len() - known..].iter().map(|&token| Slot::Final(token, None));
-        let draft = self.input.iter().skip(1).map(|&token| match self.drafting {
-            true => Slot::Masked,
-            false => Slot::Provisional(token, None),
+        let draft = self.input.iter().skip(1).map(|&token| {
+            if self.drafting { Slot::Masked } else { Slot::Provisional(token, None) }
         });
         let due = std::iter::repeat_n(Slot::Masked, self.due);
         settled.chain(draft).chain(due).collect()

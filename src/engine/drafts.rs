@@ -91,9 +91,10 @@ impl Scheduler {
         let fits = rows.min(most_rows(sequence, *kv, pool)).min(capacity + 1 - known.min(capacity));
         let complete = positions.end + unread == known;
         // A drafter may have read all positions before the newest token.
-        let wanted = match complete && (!positions.is_empty() || unread > 0) {
-            true => due.min(fits.saturating_sub(1)),
-            false => 0,
+        let wanted = if complete && (!positions.is_empty() || unread > 0) {
+            due.min(fits.saturating_sub(1))
+        } else {
+            0
         };
         if due > 0 && wanted == 0 {
             sequence.decoder.skip_draft();

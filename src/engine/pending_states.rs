@@ -40,9 +40,10 @@ impl PendingStates {
     /// Adds the states of a pass from position `start` on. They replace those of a rejected draft.
     pub fn push(&mut self, start: usize, states: &[f32], width: usize) {
         let kept = start.saturating_sub(self.first) * width;
-        match start >= self.first && kept <= self.states.len() {
-            true => self.states.truncate(kept),
-            false => self.states.clear(),
+        if start >= self.first && kept <= self.states.len() {
+            self.states.truncate(kept)
+        } else {
+            self.states.clear()
         }
         self.first = start - self.states.len() / width;
         self.states.extend_from_slice(states);

@@ -377,8 +377,9 @@ fn open(pool: &mut KvPool, prefix_cache: bool, sequence: &mut Sequence) -> (KvSe
 /// Number of rows that recurrent states allow a sequence in one pass.
 pub(super) fn most_rows(sequence: &Sequence, kv: KvSeq, pool: &KvPool) -> usize {
     let (Some(shape), start) = (pool.state_shape(), pool.committed(kv)) else { return usize::MAX };
-    match sequence.decoder.prefilling() {
-        true => sequence.snapshots.map_or(usize::MAX, |plan| plan.prompt_rows(start)),
-        false => draft_rows(start, shape.delta.rejectable()),
+    if sequence.decoder.prefilling() {
+        sequence.snapshots.map_or(usize::MAX, |plan| plan.prompt_rows(start))
+    } else {
+        draft_rows(start, shape.delta.rejectable())
     }
 }

@@ -56,9 +56,10 @@ impl Spec {
             return Err(bad(file, want, self.mixers.len()));
         }
         let Some(shape) = &self.linear_attention else {
-            return match self.mixers.contains(&MixerKind::Linear) {
-                true => Err(bad(file, "the shape of linear attention", "none")),
-                false => Ok(()),
+            return if self.mixers.contains(&MixerKind::Linear) {
+                Err(bad(file, "the shape of linear attention", "none"))
+            } else {
+                Ok(())
             };
         };
         let taps = DeltaShape::MAX_TAPS;
@@ -111,13 +112,14 @@ impl Spec {
                     && s.query_beta >= 0.0
             }
         };
-        match sane {
-            true => Ok(()),
-            false => Err(bad(
+        if sane {
+            Ok(())
+        } else {
+            Err(bad(
                 file,
                 "RoPE scaling by positive factors, the low-frequency one below the high-frequency one",
                 format!("{:?}", self.rope.scaling),
-            )),
+            ))
         }
     }
 }

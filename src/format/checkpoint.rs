@@ -241,9 +241,10 @@ impl Weights {
             }
         }
         self.linears_mut().for_each(|linear| set(&mut linear.weight, layouts));
-        let wide: &[Layout] = match layouts.contains(&Layout::OneBit) {
-            true => &[Layout::OneBit, Layout::TwoBit],
-            false => &[Layout::TwoBit],
+        let wide: &[Layout] = if layouts.contains(&Layout::OneBit) {
+            &[Layout::OneBit, Layout::TwoBit]
+        } else {
+            &[Layout::TwoBit]
         };
         let drafting = self.mtp.iter_mut().flat_map(|mtp| mtp.groups_mut()).flatten();
         for linear in self.head.iter_mut().chain(drafting) {

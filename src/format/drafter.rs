@@ -130,9 +130,10 @@ impl DrafterConfig {
     /// Describes how the drafter was read, for messages.
     #[must_use]
     pub fn describe(&self) -> String {
-        let source = match self.layout_stated {
-            true => "as stated",
-            false => "not stated by the files; `--draft-layout` changes it",
+        let source = if self.layout_stated {
+            "as stated"
+        } else {
+            "not stated by the files; `--draft-layout` changes it"
         };
         format!(
             "layout {} ({source}), blocks of {}, hidden states after layers {:?}",

@@ -54,12 +54,11 @@ pub fn load_drafter(
 ) -> Result<DrafterCheckpoint, LoadError> {
     let mut numbers = NumberCheck::new(loader);
     files.iter().try_for_each(refuse_what_is_no_file)?;
-    let mut checkpoint = match files.iter().any(|file| gguf::recognize(&file.bytes.first())) {
-        true => {
-            files.retain(|file| gguf::recognize(&file.bytes.first()));
-            gguf::load_drafter(files, &mut numbers)?
-        }
-        false => hf::load_drafter(files, &mut numbers)?,
+    let mut checkpoint = if files.iter().any(|file| gguf::recognize(&file.bytes.first())) {
+        files.retain(|file| gguf::recognize(&file.bytes.first()));
+        gguf::load_drafter(files, &mut numbers)?
+    } else {
+        hf::load_drafter(files, &mut numbers)?
     };
     checkpoint.flushed = numbers.flushed;
     Ok(checkpoint)

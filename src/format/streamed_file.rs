@@ -22,10 +22,7 @@ fn scan_header(head: &[u8]) -> HeaderScan {
     if gguf::recognize(head) {
         return gguf::scan_header(head);
     }
-    match safetensors::recognize(head) {
-        true => safetensors::scan_header(head),
-        false => HeaderScan::Unknown,
-    }
+    if safetensors::recognize(head) { safetensors::scan_header(head) } else { HeaderScan::Unknown }
 }
 
 /// An allocation of this many bytes failed.

@@ -195,9 +195,10 @@ fn linear_attention(
 fn one_rotation(name: &str, linears: &[&Linear]) -> Result<(), ModelError> {
     let mut rotations = linears.iter().filter_map(|l| l.rotation.as_ref());
     let first = rotations.next();
-    match rotations.all(|other| Some(other) == first) {
-        true => Ok(()),
-        false => Err(error(name, "one rotation".into(), "several".into())),
+    if rotations.all(|other| Some(other) == first) {
+        Ok(())
+    } else {
+        Err(error(name, "one rotation".into(), "several".into()))
     }
 }
 
@@ -236,9 +237,10 @@ pub(super) fn matrix(name: &str, m: &Matrix, rows: usize, cols: usize) -> Result
 }
 
 pub(super) fn vector(name: &str, v: &[f32], len: usize) -> Result<(), ModelError> {
-    match v.len() == len {
-        true => Ok(()),
-        false => Err(error(name, format!("{len} elements"), v.len().to_string())),
+    if v.len() == len {
+        Ok(())
+    } else {
+        Err(error(name, format!("{len} elements"), v.len().to_string()))
     }
 }
 

@@ -254,10 +254,8 @@ impl Drafter {
         let spans = due.iter().zip(&blocks).map(|(job, block)| {
             let start = job.tokens.len() - 1;
             let end = start + block.len();
-            let attention_mask = match self.config.causal {
-                true => AttentionMask::Causal,
-                false => AttentionMask::Prefix(end),
-            };
+            let attention_mask =
+                if self.config.causal { AttentionMask::Causal } else { AttentionMask::Prefix(end) };
             let logits = LogitRows::Only(&rows[..self.slots(job)]);
             Span { seq: job.seq, start, tokens: block, attention_mask, logits }
         });

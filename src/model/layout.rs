@@ -166,9 +166,10 @@ impl Model {
         };
         // The layouts take turns, because memory bandwidth changes over time.
         let narrow_is_faster = |_: &usize| seconds(&plain) > seconds(&narrow);
-        match (0..TURNS).filter(narrow_is_faster).count() > TURNS / 2 {
-            true => layout,
-            false => Layout::TwoBit,
+        if (0..TURNS).filter(narrow_is_faster).count() > TURNS / 2 {
+            layout
+        } else {
+            Layout::TwoBit
         }
     }
 
@@ -177,9 +178,10 @@ impl Model {
     #[must_use]
     pub fn with_supported_layout(self, runtime: &Runtime) -> Self {
         let unread = |layout| self.has_layout(layout) && !runtime.kernels.reads(layout);
-        match [Layout::Tight, Layout::OneBit].into_iter().any(unread) {
-            true => self.with_layout(Layout::TwoBit, runtime),
-            false => self,
+        if [Layout::Tight, Layout::OneBit].into_iter().any(unread) {
+            self.with_layout(Layout::TwoBit, runtime)
+        } else {
+            self
         }
     }
 
@@ -251,9 +253,12 @@ fn repack_group(
             linear.weight = linear.weight.relocate(loader);
             continue;
         };
-        let plain = |loader: &mut WeightLoader<'_, '_>| match kernels.reads(w.layout()) {
-            true => None,
-            false => repack(&[w], Layout::TwoBit, loader).pop().flatten(),
+        let plain = |loader: &mut WeightLoader<'_, '_>| {
+            if kernels.reads(w.layout()) {
+                None
+            } else {
+                repack(&[w], Layout::TwoBit, loader).pop().flatten()
+            }
         };
         let fitting = packed.next().flatten().or_else(|| plain(loader));
         linear.weight = Matrix::Ternary(fitting.unwrap_or_else(|| w.relocate(loader)));

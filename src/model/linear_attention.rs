@@ -149,9 +149,10 @@ impl Pass<'_, '_> {
 /// Returns the key head of the value head that the output projection reads at place `at`, and the value
 /// head's number among those of the key head.
 fn output_head(shape: &LinearAttention, grouped: bool, at: usize) -> (usize, usize) {
-    match grouped {
-        true => (at / shape.values_per_key(), at % shape.values_per_key()),
-        false => (at % shape.key_heads, at / shape.key_heads),
+    if grouped {
+        (at / shape.values_per_key(), at % shape.values_per_key())
+    } else {
+        (at % shape.key_heads, at / shape.key_heads)
     }
 }
 

@@ -312,11 +312,10 @@ impl Settings {
         let &ModelCapabilities { dlm, tokenizer, vocab, name, .. } = model;
         let known = self.mask_token_id.or_else(|| dlm.and_then(|d| d.mask_token_id));
         if let Some(id) = known.or_else(|| tokenizer.and_then(|t| t.id("|<MASK>|"))) {
-            return match (id as usize) < vocab {
-                true => Ok((id, None)),
-                false => {
-                    Err(refuse(format!("mask_token_id {id} is outside the vocabulary of {vocab}")))
-                }
+            return if (id as usize) < vocab {
+                Ok((id, None))
+            } else {
+                Err(refuse(format!("mask_token_id {id} is outside the vocabulary of {vocab}")))
             };
         }
         match tokenizer.and_then(|t| guess(t, vocab)) {

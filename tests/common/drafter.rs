@@ -104,9 +104,10 @@ pub fn gguf(arch: &str, s: Sizes, taps: &[usize], all: bool) -> Gguf {
     // The newer files name the layers whose inputs these states are.
     let listed: Vec<i32> = taps.iter().map(|&tap| tap as i32 + i32::from(!old)).collect();
     g.set(&own("target_layers"), meta_ints(&listed));
-    let (fc, norm) = match old {
-        true => ("dspark.fc.weight", "dspark.hidden_norm.weight"),
-        false => ("fc.weight", "enc.output_norm.weight"),
+    let (fc, norm) = if old {
+        ("dspark.fc.weight", "dspark.hidden_norm.weight")
+    } else {
+        ("fc.weight", "enc.output_norm.weight")
     };
     g.float(fc, &[s.hidden, taps.len() * s.hidden], &mut rng);
     g.float(norm, &[s.hidden], &mut rng);

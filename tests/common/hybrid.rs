@@ -107,16 +107,17 @@ impl Gguf {
     /// Adds a block of a hybrid model.
     pub fn qwen35_block(&mut self, i: usize, attends: bool, rng: &mut Rng) {
         let (q, kv, ff) = (HEADS * HEAD_DIM, KV * HEAD_DIM, 2 * HIDDEN);
-        let mixer: &[(&str, &[usize])] = match attends {
-            true => &[
+        let mixer: &[(&str, &[usize])] = if attends {
+            &[
                 ("attn_q.weight", &[2 * q, HIDDEN]),
                 ("attn_k.weight", &[kv, HIDDEN]),
                 ("attn_v.weight", &[kv, HIDDEN]),
                 ("attn_output.weight", &[HIDDEN, q]),
                 ("attn_q_norm.weight", &[HEAD_DIM]),
                 ("attn_k_norm.weight", &[HEAD_DIM]),
-            ],
-            false => &[
+            ]
+        } else {
+            &[
                 ("attn_qkv.weight", &[40, HIDDEN]),
                 ("attn_gate.weight", &[24, HIDDEN]),
                 ("ssm_alpha.weight", &[6, HIDDEN]),
@@ -126,7 +127,7 @@ impl Gguf {
                 ("ssm_dt.bias", &[6]),
                 ("ssm_norm.weight", &[4]),
                 ("ssm_out.weight", &[HIDDEN, 24]),
-            ],
+            ]
         };
         let both: [(&str, &[usize]); 5] = [
             ("attn_norm.weight", &[HIDDEN]),
@@ -183,9 +184,10 @@ impl Hf {
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e7,
                 "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0], "mrope_interleaved": true},
         });
-        let config = match wrapped {
-            true => json!({"model_type": "qwen3_5", "text_config": text, "vision_config": {}}),
-            false => text,
+        let config = if wrapped {
+            json!({"model_type": "qwen3_5", "text_config": text, "vision_config": {}})
+        } else {
+            text
         };
         let mut hf = Self { config, tensors: BTreeMap::new(), others: Vec::new() };
         let root = if wrapped { "model.language_model" } else { "model" };

@@ -339,9 +339,10 @@ fn nobody_waits_for_what_is_cancelled() {
         server.engine.step();
         let stats = server.engine.stats();
         assert_eq!((stats.running, stats.waiting), (2, 1), "the second agent waits");
-        match park {
-            false => server.engine.cancel(ids[0]),
-            true => server.engine.park(ids[0]),
+        if park {
+            server.engine.park(ids[0])
+        } else {
+            server.engine.cancel(ids[0])
         }
         let mut ended = BTreeMap::new();
         while server.engine.step() != Step::Idle {}
@@ -381,9 +382,10 @@ fn random_schedules_change_no_text() {
                     continue;
                 }
                 let (question, result) = (text(&mut agent.noise, 40), text(&mut agent.noise, 60));
-                agent.messages.push(match turn > 0 && below(4) > 0 {
-                    true => Message::Result(result),
-                    false => Message::Question(question),
+                agent.messages.push(if turn > 0 && below(4) > 0 {
+                    Message::Result(result)
+                } else {
+                    Message::Question(question)
                 });
                 let mut request = agent.request();
                 if below(4) == 0 {

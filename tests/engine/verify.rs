@@ -352,9 +352,10 @@ fn warm_drafts_keep_the_autoregressive_distribution() {
         let (mut rare, mut statistic) = ((0.0, 0.0), 0.0);
         for (&count, p) in counts.iter().zip(&expected) {
             let want = p * DRAWS as f64;
-            match want < 10.0 {
-                true => rare = (rare.0 + count, rare.1 + want),
-                false => statistic += (count - want).powi(2) / want,
+            if want < 10.0 {
+                rare = (rare.0 + count, rare.1 + want)
+            } else {
+                statistic += (count - want).powi(2) / want
             }
         }
         if rare.1 > 0.0 {

@@ -23,19 +23,18 @@ fn foreign(
     rng: &mut Rng,
     alike: bool,
 ) -> Vec<u8> {
-    let m = match alike {
-        false => rng.ternary(rows, cols, Some(t.weights)),
-        true => {
-            let all = rng.codes(rows * cols, 2);
-            let scale = f16::from_f32(0.3 + rng.float().abs()).to_f32();
-            TernaryMatrix::pack(rows, cols, Scales::Tensor(scale), |r, out| {
-                out.copy_from_slice(&all[r * cols..(r + 1) * cols]);
-                if r == 0 {
-                    out[..t.weights].fill(1);
-                }
-            })
-            .unwrap()
-        }
+    let m = if alike {
+        let all = rng.codes(rows * cols, 2);
+        let scale = f16::from_f32(0.3 + rng.float().abs()).to_f32();
+        TernaryMatrix::pack(rows, cols, Scales::Tensor(scale), |r, out| {
+            out.copy_from_slice(&all[r * cols..(r + 1) * cols]);
+            if r == 0 {
+                out[..t.weights].fill(1);
+            }
+        })
+        .unwrap()
+    } else {
+        rng.ternary(rows, cols, Some(t.weights))
     };
     t.encode(&m).unwrap()
 }

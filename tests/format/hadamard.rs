@@ -146,9 +146,10 @@ fn a_file_that_says_it_is_folded_needs_the_keys() {
     for (name, lost) in [("Bonsai-9B-folded", true), ("Bonsai 9B Unfolded", false), ("Hf", false)] {
         let mut g = Gguf::qwen35();
         g.set("general.name", meta_text(name));
-        match lost {
-            true => refused(g, &["prism.hadamard.version", "general.name"]),
-            false => drop(g.load().unwrap()),
+        if lost {
+            refused(g, &["prism.hadamard.version", "general.name"])
+        } else {
+            drop(g.load().unwrap())
         }
     }
 }

@@ -19,9 +19,10 @@ fn golden() -> PathBuf {
 
 /// All model files of a directory, or the one file.
 fn model(path: &Path) -> Model {
-    let paths: Vec<PathBuf> = match path.is_dir() {
-        true => std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect(),
-        false => vec![path.to_owned()],
+    let paths: Vec<PathBuf> = if path.is_dir() {
+        std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect()
+    } else {
+        vec![path.to_owned()]
     };
     let wanted = |p: &&PathBuf| {
         let ending = p.extension().and_then(|e| e.to_str());

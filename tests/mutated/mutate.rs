@@ -113,10 +113,7 @@ fn with_changed_header(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
 
 fn changed_gguf(mut gguf: Gguf, rng: &mut Rng) -> Gguf {
     for _ in 0..rng.u32(..4) {
-        match rng.bool() {
-            true => metadata(&mut gguf, rng),
-            false => tensor(&mut gguf.tensors, rng),
-        }
+        if rng.bool() { metadata(&mut gguf, rng) } else { tensor(&mut gguf.tensors, rng) }
     }
     if rng.u32(..50) == 0 {
         gguf.version = EXTREMES[rng.usize(..EXTREMES.len())] as u32;

@@ -51,9 +51,12 @@ fn words(pre: &str, text: &str) -> Vec<String> {
     // GPT-2's characters for bytes: printable ones stand for themselves.
     let plain = |byte: &u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     let alphabet: Vec<char> = (0..256)
-        .map(|byte| match plain(&byte) {
-            true => byte,
-            false => 256 + (0..byte).filter(|other| !plain(other)).count() as u32,
+        .map(|byte| {
+            if plain(&byte) {
+                byte
+            } else {
+                256 + (0..byte).filter(|other| !plain(other)).count() as u32
+            }
         })
         .map(|code| char::from_u32(code).unwrap())
         .collect();

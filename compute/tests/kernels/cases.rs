@@ -299,9 +299,12 @@ pub fn blocks_of_zeros_change_no_bit() {
                     for live in [0, 10, 50, 74, 76, 100] {
                         // The extremes where sums are longest.
                         let extreme = cols > 1000;
-                        let value = |noise: &mut Noise| match extreme {
-                            true => [-128, 127][noise.below(2) as usize],
-                            false => noise.next() as i8,
+                        let value = |noise: &mut Noise| {
+                            if extreme {
+                                [-128, 127][noise.below(2) as usize]
+                            } else {
+                                noise.next() as i8
+                            }
                         };
                         let blocks: Vec<bool> =
                             (0..cols.div_ceil(16)).map(|_| noise.below(100) < live).collect();

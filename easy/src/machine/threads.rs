@@ -103,10 +103,8 @@ impl Threads {
     fn thread_pool(&self) -> anyhow::Result<ThreadPool> {
         // A pinned thread sees its own CPU alone.
         let speeds = self.speeds();
-        let thread_pool = match self.pinned {
-            true => self.pinned_pool()?,
-            false => ThreadPool::new(self.count())?,
-        };
+        let thread_pool =
+            if self.pinned { self.pinned_pool()? } else { ThreadPool::new(self.count())? };
         Ok(thread_pool.on_cores(&speeds).limited(self.decode, self.prefill))
     }
 

@@ -53,9 +53,10 @@ impl SingleSequence<'_> {
         let most = |of: &dyn Fn(&DecodeMode) -> usize| modes.iter().map(of).max().unwrap_or(1);
         let positions = most(&|mode| mode.positions(context));
         let drafts = |mode: &DecodeMode| matches!(mode, DecodeMode::Verify { row_cost: None, .. });
-        let pass_costs = match modes.iter().any(drafts) {
-            true => pass_costs::measure(model, runtime, kv)?,
-            false => PassCosts::default(),
+        let pass_costs = if modes.iter().any(drafts) {
+            pass_costs::measure(model, runtime, kv)?
+        } else {
+            PassCosts::default()
         };
         Ok(EngineConfig {
             max_context: context,

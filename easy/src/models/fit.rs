@@ -98,10 +98,7 @@ impl MemoryNeed {
     }
 
     fn check_against(self, left: MemoryLeft) -> Result<(), NotEnoughMemory> {
-        match self.total() <= left.bytes {
-            true => Ok(()),
-            false => Err(NotEnoughMemory { need: self, left }),
-        }
+        if self.total() <= left.bytes { Ok(()) } else { Err(NotEnoughMemory { need: self, left }) }
     }
 }
 

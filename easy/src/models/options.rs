@@ -182,9 +182,10 @@ impl OpenOptions {
         let asked = matches!(self.layout, LayoutChoice::Tight | LayoutChoice::OneBit);
         if asked && !model.has_layout(layout) {
             let (isa, name) = (runtime.kernels.isa().name(), self.layout.name());
-            let why = match runtime.kernels.reads(layout) {
-                true => format!("no matrix of this model fits the {name} layout"),
-                false => format!("{isa} kernels do not read the {name} layout here"),
+            let why = if runtime.kernels.reads(layout) {
+                format!("no matrix of this model fits the {name} layout")
+            } else {
+                format!("{isa} kernels do not read the {name} layout here")
             };
             warnings.push(format!("{why}: weights are kept in two bits"));
         }

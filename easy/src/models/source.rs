@@ -145,9 +145,10 @@ fn file(path: &Path, placement: Placement) -> anyhow::Result<Source> {
     there.retain(|(other, _)| *other != name);
     there.push((name.clone(), path.into()));
     let names = names(&there);
-    let wanted = match split {
-        true => model_files::parts(&names, &name),
-        false => model_files::files_of_model(&names, &name),
+    let wanted = if split {
+        model_files::parts(&names, &name)
+    } else {
+        model_files::files_of_model(&names, &name)
     };
     files(path, placed(wanted, there), placement)
 }

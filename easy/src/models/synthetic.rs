@@ -338,12 +338,11 @@ impl Rng {
 
     /// Ternary weights with one scale or groups of [`GROUP`], scaled to keep the size of their inputs.
     fn ternary(&mut self, rows: usize, cols: usize, grouped: bool) -> Matrix {
-        match grouped {
-            true => self.grouped(rows, cols, GROUP, Codes::Ternary),
-            false => {
-                let scales = Scales::Tensor((2.0 / cols as f32).sqrt());
-                self.coded(rows, cols, Codes::Ternary, scales)
-            }
+        if grouped {
+            self.grouped(rows, cols, GROUP, Codes::Ternary)
+        } else {
+            let scales = Scales::Tensor((2.0 / cols as f32).sqrt());
+            self.coded(rows, cols, Codes::Ternary, scales)
         }
     }
 

@@ -96,9 +96,8 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let width =
         |c: usize| lines.iter().map(|cells| human::width(&cells[c])).max().unwrap_or(0).max(3);
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let rule = right.iter().zip(&widths).map(|(&right, &width)| match right {
-        true => "-".repeat(width - 1) + ":",
-        false => "-".repeat(width),
+    let rule = right.iter().zip(&widths).map(|(&right, &width)| {
+        if right { "-".repeat(width - 1) + ":" } else { "-".repeat(width) }
     });
     lines.insert(1, rule.collect());
     let cell = |((cell, &width), &right): ((&String, &usize), &bool)| {

@@ -70,9 +70,11 @@ impl AnswerFormat {
     fn grammar(&self) -> anyhow::Result<Option<(&'static str, Grammar)>> {
         if let Some(schema) = &self.json_schema {
             let option = "--json-schema";
-            let text = match schema.trim_start().starts_with(['{', 't', 'f']) {
-                true if !Path::new(schema).is_file() => schema.clone(),
-                _ => read(option, schema)?,
+            let inline = schema.trim_start().starts_with(['{', 't', 'f']);
+            let text = if inline && !Path::new(schema).is_file() {
+                schema.clone()
+            } else {
+                read(option, schema)?
             };
             let schema = serde_json::from_str(&text)
                 .map_err(|e| usage(format!("{option}: expected a JSON schema: {e}")))?;
@@ -80,9 +82,10 @@ impl AnswerFormat {
         }
         if let Some(grammar) = &self.grammar {
             let option = "--grammar";
-            let text = match grammar.contains(':') && !Path::new(grammar).is_file() {
-                true => grammar.clone(),
-                false => read(option, grammar)?,
+            let text = if grammar.contains(':') && !Path::new(grammar).is_file() {
+                grammar.clone()
+            } else {
+                read(option, grammar)?
             };
             return Ok(Some((option, Grammar::Lark(text))));
         }

@@ -105,9 +105,10 @@ impl ServerArgs {
                 _ => None,
             })
             .collect();
-        match certificates.is_empty() {
-            true => Err(usage(format!("{name} has no certificate: expected PEM blocks with some"))),
-            false => Ok(Some(RootCerts::Specific(Arc::new(certificates)))),
+        if certificates.is_empty() {
+            Err(usage(format!("{name} has no certificate: expected PEM blocks with some")))
+        } else {
+            Ok(Some(RootCerts::Specific(Arc::new(certificates))))
         }
     }
 }

@@ -106,18 +106,20 @@ impl Timings {
     /// tok/s`.
     pub fn summary(&self) -> String {
         // A prompt shorter than a block is decoded together with the block's other slots.
-        let prefill = match self.prefill_seconds > 0.0 {
-            true => format!(", {:.1} tok/s", self.prefill_tokens_per_second),
-            false => String::new(),
+        let prefill = if self.prefill_seconds > 0.0 {
+            format!(", {:.1} tok/s", self.prefill_tokens_per_second)
+        } else {
+            String::new()
         };
         let cached = match self.cached_tokens {
             0 => String::new(),
             n => format!(" ({n} known)"),
         };
         // Only interesting if passes give more than one token.
-        let per_pass = match self.tokens_per_pass > 1.01 {
-            true => format!(", {:.2} a pass", self.tokens_per_pass),
-            false => String::new(),
+        let per_pass = if self.tokens_per_pass > 1.01 {
+            format!(", {:.2} a pass", self.tokens_per_pass)
+        } else {
+            String::new()
         };
         format!(
             "prompt {} tokens{cached}{prefill} · generated {} tokens, {:.1} tok/s{per_pass}",

@@ -74,8 +74,5 @@ pub fn locked_files_are_readable() -> bool {
 
 /// Returns this program's file, also after it has been replaced.
 pub fn program() -> io::Result<PathBuf> {
-    match cfg!(target_os = "linux") {
-        true => Ok("/proc/self/exe".into()),
-        false => std::env::current_exe(),
-    }
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }

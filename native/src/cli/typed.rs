@@ -14,9 +14,10 @@ pub struct Typed<T> {
 impl<T: Clone + Default> Typed<T> {
     /// Returns what the user asks for, and the defaults of the configuration.
     pub fn parts(&self) -> (T, Option<&T>) {
-        match self.is_typed {
-            true => (self.options.clone(), None),
-            false => (T::default(), Some(&self.options)),
+        if self.is_typed {
+            (self.options.clone(), None)
+        } else {
+            (T::default(), Some(&self.options))
         }
     }
 }

@@ -249,12 +249,10 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let backend = machine::kernels()?.isa().name();
     let loader = &machine::all_cores()?;
     let assumes = !args.accept.is_empty();
-    let settings = &match assumes {
-        true => Settings {
-            decode_mode: settings.decode_mode.or(Some(Mode::Verify)),
-            ..settings.clone()
-        },
-        false => settings.clone(),
+    let settings = &if assumes {
+        Settings { decode_mode: settings.decode_mode.or(Some(Mode::Verify)), ..settings.clone() }
+    } else {
+        settings.clone()
     };
     let loaded = open_for_requests(args, settings, loader)?;
     let mode = settings.mode(&loaded.capabilities())?;
@@ -409,10 +407,7 @@ fn prompt(loaded: &Loaded, file: Option<&Path>) -> anyhow::Result<Vec<u32>> {
         return Ok((0..vocab).map(|i| ((i * 7919 + 1) % vocab) as u32).collect());
     };
     let tokens = tokenizer.encode(&text, true).context("cannot encode the prompt")?;
-    match tokens.is_empty() {
-        true => Err(usage("the prompt is empty")),
-        false => Ok(tokens),
-    }
+    if tokens.is_empty() { Err(usage("the prompt is empty")) } else { Ok(tokens) }
 }
 
 /// The name of a model and what is special in how it computes: the rule for its activations, the

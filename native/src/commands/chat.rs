@@ -188,10 +188,8 @@ fn answer(
     json: bool,
     last: &mut Option<Answer>,
 ) -> anyhow::Result<()> {
-    let answered = match json {
-        true => answer_in_json(conversation, text),
-        false => answer_in_text(conversation, text),
-    };
+    let answered =
+        if json { answer_in_json(conversation, text) } else { answer_in_text(conversation, text) };
     match answered {
         Ok(answer) => *last = Some(answer),
         Err(error) if ends(&error) => return Err(error),

@@ -27,8 +27,9 @@ pub struct Args {
 /// Asks.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let answer = args.server.client()?.get("/health", None)?;
-    match args.output.is_json() {
-        true => out::json(&json!({"healthy": true, "answer": answer})),
-        false => out::print(&(answer + "\n")),
+    if args.output.is_json() {
+        out::json(&json!({"healthy": true, "answer": answer}))
+    } else {
+        out::print(&(answer + "\n"))
     }
 }

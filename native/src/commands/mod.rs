@@ -99,9 +99,10 @@ impl Cli {
     /// # Errors
     /// If the configuration is wrong.
     fn configured(arguments: Vec<OsString>) -> anyhow::Result<Self> {
-        let command = match short_help::is_asked(arguments.iter().cloned()) {
-            true => short_help::shorten(Self::command()),
-            false => Self::command(),
+        let command = if short_help::is_asked(arguments.iter().cloned()) {
+            short_help::shorten(Self::command())
+        } else {
+            Self::command()
         };
         let command = parse::with_negative_values(command);
         let first = parse::matches(command.clone(), arguments.iter().cloned())?;

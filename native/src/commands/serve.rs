@@ -83,15 +83,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let layers = Layers::read(args.config.as_deref())?;
     let command = Cli::command().mut_subcommand("serve", |serve| layers.defaults(serve));
     let (_, matches) = command.get_matches().remove_subcommand().expect("this one");
-    match args.print_config {
-        true => {
-            open::warn(&layers.warnings);
-            out::print(&config::effective(&layers, &matches))
-        }
-        false => {
-            let keys = Keys::from_arg_matches(&matches)?;
-            serve::run(server_config(keys, args.synthetic, layers)?)
-        }
+    if args.print_config {
+        open::warn(&layers.warnings);
+        out::print(&config::effective(&layers, &matches))
+    } else {
+        let keys = Keys::from_arg_matches(&matches)?;
+        serve::run(server_config(keys, args.synthetic, layers)?)
     }
 }
 

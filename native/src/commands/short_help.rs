@@ -100,16 +100,12 @@ fn fit(arg: Arg, width: usize) -> Arg {
     let aliases = arg.get_visible_aliases().unwrap_or_default();
     let aliases: usize = aliases.iter().map(|alias| length(alias) + " [aliases: --]".len()).sum();
     let defaults: Vec<_> = arg.get_default_values().iter().map(|v| v.to_string_lossy()).collect();
-    let default = match defaults.is_empty() {
-        true => 0,
-        false => length(&defaults.join(" ")) + " [default: ]".len(),
-    };
+    let default =
+        if defaults.is_empty() { 0 } else { length(&defaults.join(" ")) + " [default: ]".len() };
     let names: Vec<_> =
         arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-    let values = match names.is_empty() {
-        true => 0,
-        false => length(&names.join(", ")) + " [possible values: ]".len(),
-    };
+    let values =
+        if names.is_empty() { 0 } else { length(&names.join(", ")) + " [possible values: ]".len() };
     let shows_default = help + aliases + default <= width;
     let used = help + aliases + if shows_default { default } else { 0 };
     arg.hide_default_value(!shows_default).hide_possible_values(used + values > width)

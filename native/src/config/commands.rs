@@ -125,8 +125,9 @@ impl Layers {
 
 /// The name of a key with its section.
 fn shown(key: &Key) -> String {
-    match SECTIONS.contains(&key.section) {
-        true => format!("{}.{}", key.section, key.name()),
-        false => key.name().into(),
+    if SECTIONS.contains(&key.section) {
+        format!("{}.{}", key.section, key.name())
+    } else {
+        key.name().into()
     }
 }

@@ -56,9 +56,10 @@ impl DryArgs {
 
     /// Returns these options, and `other`'s where they are not set.
     pub fn or(self, other: &Self) -> Self {
-        let breakers = match self.dry_sequence_breakers.is_empty() {
-            true => other.dry_sequence_breakers.clone(),
-            false => self.dry_sequence_breakers,
+        let breakers = if self.dry_sequence_breakers.is_empty() {
+            other.dry_sequence_breakers.clone()
+        } else {
+            self.dry_sequence_breakers
         };
         Self {
             dry_multiplier: self.dry_multiplier.or(other.dry_multiplier),

@@ -31,9 +31,10 @@ pub fn read(
             layers.warnings.extend(warning(keys, &name));
             continue;
         };
-        let values = match key.is_list() {
-            true => list(&value).ok_or_else(|| format!("{name} is not UTF-8"))?,
-            false => vec![value],
+        let values = if key.is_list() {
+            list(&value).ok_or_else(|| format!("{name} is not UTF-8"))?
+        } else {
+            vec![value]
         };
         check(key, &values).map_err(|e| format!("{name}: {e}"))?;
         layers.said.insert(key.id().into(), Said { values, source: name });

@@ -34,11 +34,12 @@ impl FromStr for Host {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.eq_ignore_ascii_case("localhost") {
-            true => Ok(Self::Localhost),
-            false => text.parse().map(Self::Address).map_err(|_| {
+        if text.eq_ignore_ascii_case("localhost") {
+            Ok(Self::Localhost)
+        } else {
+            text.parse().map(Self::Address).map_err(|_| {
                 "expected an IP address such as 127.0.0.1 or 0.0.0.0, or localhost".into()
-            }),
+            })
         }
     }
 }

@@ -276,12 +276,11 @@ impl SamplingDefaults {
     /// # Errors
     /// If a number is out of range. The error names the flag.
     pub fn over(&self, model: GenerationDefaults) -> Result<GenerationDefaults, SamplingError> {
-        let model = match self.generation_config {
-            true => model,
-            false => {
-                let (bos, eos) = (model.bos, model.eos);
-                GenerationDefaults { bos, eos, ..GenerationDefaults::default() }
-            }
+        let model = if self.generation_config {
+            model
+        } else {
+            let (bos, eos) = (model.bos, model.eos);
+            GenerationDefaults { bos, eos, ..GenerationDefaults::default() }
         };
         let defaults = GenerationDefaults {
             temperature: self.temperature.or(model.temperature),

@@ -198,9 +198,10 @@ fn check(key: &Key, values: &[OsString]) -> Result<(), String> {
     };
     let matches = command.try_get_matches_from(values.iter().map(option));
     let matches = matches.map_err(|error| {
-        let value = match key.is_secret() {
-            true => "***".into(),
-            false => values.join(OsStr::new(", ")).to_string_lossy().into_owned(),
+        let value = if key.is_secret() {
+            "***".into()
+        } else {
+            values.join(OsStr::new(", ")).to_string_lossy().into_owned()
         };
         format!("`{}` cannot be `{value}`{}", key.name(), reason(&error, &value))
     })?;

@@ -106,9 +106,10 @@ fn entry(node: Node) -> Result<ModelEntry, String> {
         }
         None => {}
     }
-    match entry.name.is_empty() || entry.name == "default" {
-        true => Err(at(line, "a model needs a `name` other than `default`")),
-        false => Ok(entry),
+    if entry.name.is_empty() || entry.name == "default" {
+        Err(at(line, "a model needs a `name` other than `default`"))
+    } else {
+        Ok(entry)
     }
 }
 

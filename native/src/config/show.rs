@@ -77,9 +77,10 @@ fn explanation(key: &Key) -> String {
     let help = help.trim_end_matches('.').replace(". [default", " [default");
     let values = key.arg.get_possible_values();
     let names: Vec<&str> = values.iter().map(|value| value.get_name()).collect();
-    match names.is_empty() || names == ["true", "false"] {
-        true => help,
-        false => format!("{help}. One of {}", names.join(", ")),
+    if names.is_empty() || names == ["true", "false"] {
+        help
+    } else {
+        format!("{help}. One of {}", names.join(", "))
     }
 }
 
@@ -101,14 +102,13 @@ fn lines(text: &str, width: usize) -> Vec<String> {
 /// Returns the value of a key as YAML.
 fn value(key: &Key, matches: &ArgMatches) -> String {
     let raw = matches.get_raw(key.id()).into_iter().flatten();
-    let texts = raw.map(|raw| match key.is_secret() {
-        true => "\"***\"".into(),
-        false => scalar(&raw.to_string_lossy()),
-    });
+    let texts = raw
+        .map(|raw| if key.is_secret() { "\"***\"".into() } else { scalar(&raw.to_string_lossy()) });
     let texts: Vec<String> = texts.collect();
-    match key.is_list() {
-        true => format!("[{}]", texts.join(", ")),
-        false => texts.into_iter().next().unwrap_or("null".into()),
+    if key.is_list() {
+        format!("[{}]", texts.join(", "))
+    } else {
+        texts.into_iter().next().unwrap_or("null".into())
     }
 }
 
@@ -116,8 +116,9 @@ fn value(key: &Key, matches: &ArgMatches) -> String {
 fn scalar(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric() || "./".contains(c));
-    match starts && text.chars().all(plain) && !text.eq_ignore_ascii_case("null") {
-        true => text.into(),
-        false => serde_json::Value::from(text).to_string(),
+    if starts && text.chars().all(plain) && !text.eq_ignore_ascii_case("null") {
+        text.into()
+    } else {
+        serde_json::Value::from(text).to_string()
     }
 }

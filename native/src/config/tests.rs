@@ -29,11 +29,10 @@ fn the_example_has_every_key_and_says_the_defaults() {
     let root = entries(file::parse(&text).expect("YAML"), "").expect("a map");
     let (mut there, mut lines) = (Vec::new(), text.lines());
     for (name, node) in root {
-        match SECTIONS.contains(&name.as_str()) {
-            true => {
-                there.extend(entries(node, "").unwrap().into_iter().map(|e| (name.clone(), e.0)))
-            }
-            false => there.push((String::new(), name)),
+        if SECTIONS.contains(&name.as_str()) {
+            there.extend(entries(node, "").unwrap().into_iter().map(|e| (name.clone(), e.0)))
+        } else {
+            there.push((String::new(), name))
         }
     }
     for key in Key::all() {

@@ -127,12 +127,11 @@ fn linear(name: &str, a: &Linear, b: &Linear, all: &mut Vec<Compared>) {
 fn vector(name: String, a: &[f32], b: &[f32]) -> Compared {
     let kinds = ["f32".into(), "f32".into()];
     let mut largest = Largest::default();
-    let difference = match a.len() == b.len() {
-        true => {
-            largest.row(0, a, b);
-            largest.difference()
-        }
-        false => Some(other(format!("{} numbers and {}", a.len(), b.len()))),
+    let difference = if a.len() == b.len() {
+        largest.row(0, a, b);
+        largest.difference()
+    } else {
+        Some(other(format!("{} numbers and {}", a.len(), b.len())))
     };
     Compared { name, kinds, difference }
 }

@@ -98,9 +98,10 @@ impl ServerState {
     /// # Errors
     /// 503 during shutdown.
     pub fn serves(&self) -> Result<(), ApiError> {
-        match self.draining.load(Ordering::Relaxed) {
-            true => Err(ApiError::unavailable("the server is shutting down")),
-            false => Ok(()),
+        if self.draining.load(Ordering::Relaxed) {
+            Err(ApiError::unavailable("the server is shutting down"))
+        } else {
+            Ok(())
         }
     }
 }

@@ -64,9 +64,10 @@ fn start(rng: &mut Rng) -> String {
 
 fn chat(rng: &mut Rng) -> Value {
     let roles = ["user", "assistant"];
-    let turn = |i: usize, rng: &mut Rng| match rng.bool() {
-        true => json!({"role": roles[i % 2], "content": start(rng)}),
-        false => {
+    let turn = |i: usize, rng: &mut Rng| {
+        if rng.bool() {
+            json!({"role": roles[i % 2], "content": start(rng)})
+        } else {
             let part = json!({"type": "text", "text": start(rng)});
             json!({"role": roles[i % 2], "content": [part]})
         }
@@ -157,9 +158,10 @@ fn other(rng: &mut Rng) -> Ask {
 
 /// Returns an invalid request.
 fn bad(rng: &mut Rng) -> Ask {
-    let (path, body) = match rng.bool() {
-        true => ("/v1/chat/completions", chat(rng)),
-        false => ("/v1/completions", completion(rng)),
+    let (path, body) = if rng.bool() {
+        ("/v1/chat/completions", chat(rng))
+    } else {
+        ("/v1/completions", completion(rng))
     };
     let text = body.to_string();
     let body = match rng.u32(..8) {

@@ -41,11 +41,10 @@ pub fn alternatives(arguments: &Value) -> Result<Vec<Parameters<'_>>, String> {
     let mut reader = Reader { root: arguments, left: MOST_STEPS };
     let found = reader.read(arguments, 0)?.into_iter().filter_map(Parameters::finished);
     let found: Vec<_> = found.collect();
-    match found.is_empty() {
-        true => {
-            Err("its parameters allow no arguments: a JSON schema of an object is expected".into())
-        }
-        false => Ok(found),
+    if found.is_empty() {
+        Err("its parameters allow no arguments: a JSON schema of an object is expected".into())
+    } else {
+        Ok(found)
     }
 }
 
@@ -166,9 +165,8 @@ impl<'a> Parameters<'a> {
             }
         }
         let old = std::mem::take(&mut self.named).into_iter().zip(met);
-        let old = old.filter_map(|(parameter, met)| match met {
-            true => Some(parameter),
-            false => parameter.within(other.others.as_deref()),
+        let old = old.filter_map(|(parameter, met)| {
+            if met { Some(parameter) } else { parameter.within(other.others.as_deref()) }
         });
         self.named = old.chain(new).collect();
         self.others = match (self.others, &other.others) {

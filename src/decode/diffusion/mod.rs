@@ -117,9 +117,10 @@ impl BlockDiffusion {
         let sampler = Sampler::new(sampling, &prompt).ending_with(&eos);
         let mut this = Self {
             block: BlockState::new(&params),
-            prefill_end: match params.from_prompt {
-                true => prompt.len(),
-                false => prompt.len() / params.block * params.block,
+            prefill_end: if params.from_prompt {
+                prompt.len()
+            } else {
+                prompt.len() / params.block * params.block
             },
             params,
             prompt: prompt.len(),
@@ -167,19 +168,21 @@ impl BlockDiffusion {
 
     /// Returns the number of rows of the next prefill pass.
     fn prefill(&self, budget: usize) -> usize {
-        let budget = match self.params.clean_causal {
-            true => budget,
+        let budget = if self.params.clean_causal {
+            budget
+        } else {
             // The rows of a block attend to each other, so a block is not split.
-            false => budget / self.params.block * self.params.block,
+            budget / self.params.block * self.params.block
         };
         (self.prefill_end - self.committed).min(budget)
     }
 
     /// Returns the attention mask of final tokens.
     fn clean_attention(&self) -> AttentionMask {
-        match self.params.clean_causal {
-            true => AttentionMask::Causal,
-            false => AttentionMask::BlockCausal(self.params.block),
+        if self.params.clean_causal {
+            AttentionMask::Causal
+        } else {
+            AttentionMask::BlockCausal(self.params.block)
         }
     }
 
@@ -227,9 +230,10 @@ impl BlockDiffusion {
 
     /// Position of the first row of a denoising pass.
     fn denoise_start(&self) -> usize {
-        match self.uncommitted.is_empty() {
-            true => self.committed + self.block.span().start,
-            false => self.committed,
+        if self.uncommitted.is_empty() {
+            self.committed + self.block.span().start
+        } else {
+            self.committed
         }
     }
 
@@ -300,9 +304,10 @@ impl BlockDiffusion {
             self.unmask(0, first.row(0));
         }
         for (row, (&slot, guess)) in slots.iter().zip(&predictions).enumerate() {
-            match accepted[row] && !self.sampler.in_order() {
-                true => self.fill(slot, guess.token, Some(guess.certainty), logits.row(row)),
-                false => self.block.guess(slot, *guess),
+            if accepted[row] && !self.sampler.in_order() {
+                self.fill(slot, guess.token, Some(guess.certainty), logits.row(row))
+            } else {
+                self.block.guess(slot, *guess)
             }
         }
         self.committed = self.base();

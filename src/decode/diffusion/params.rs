@@ -271,14 +271,15 @@ impl DiffusionParams {
             return Err(DiffusionError::Suffix { id, vocab });
         }
         let (suffix, slots) = (self.suffix.len(), self.hole_slots(prompt));
-        match max_tokens.checked_add(suffix).is_some_and(|needed| needed <= slots) {
-            true => Ok(()),
-            false => Err(DiffusionError::Hole {
+        if max_tokens.checked_add(suffix).is_some_and(|needed| needed <= slots) {
+            Ok(())
+        } else {
+            Err(DiffusionError::Hole {
                 hole: max_tokens,
                 suffix,
                 block: self.block,
                 known: self.block - slots,
-            }),
+            })
         }
     }
 

@@ -47,10 +47,8 @@ impl Certainty {
             Self::Margin => {
                 let (mut first, mut second) = (0.0f32, 0.0f32);
                 for &(_, weight) in list {
-                    (first, second) = match weight > first {
-                        true => (weight, first),
-                        false => (first, second.max(weight)),
-                    };
+                    (first, second) =
+                        if weight > first { (weight, first) } else { (first, second.max(weight)) };
                 }
                 share(first) - share(second)
             }

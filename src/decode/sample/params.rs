@@ -213,9 +213,10 @@ fn check(
     range: &str,
     value: &dyn std::fmt::Display,
 ) -> Result<(), SamplingError> {
-    match ok {
-        true => Ok(()),
-        false => Err(SamplingError { field, range: range.into(), value: value.to_string() }),
+    if ok {
+        Ok(())
+    } else {
+        Err(SamplingError { field, range: range.into(), value: value.to_string() })
     }
 }
 

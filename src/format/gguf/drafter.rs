@@ -70,10 +70,7 @@ pub(in crate::format) fn load_drafter(
 fn config(keys: &Keys<'_>, markov: bool, confidence: bool) -> Result<DrafterConfig, LoadError> {
     let old = keys.arch == OLD_DRAFTER;
     // The old files have the prefix twice.
-    let own = |name: &str| match old {
-        true => keys.key(&keys.key(name)),
-        false => keys.key(name),
-    };
+    let own = |name: &str| if old { keys.key(&keys.key(name)) } else { keys.key(name) };
     let meta = keys.meta;
     for name in ["conv_kernel_size", "selector_rank"] {
         if let Some(n) = meta.size(&own(name))?.filter(|&n| n > 0) {

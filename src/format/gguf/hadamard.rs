@@ -142,9 +142,10 @@ impl Declaration<'_> {
 
     fn text(&self, key: &str, known: &[&str]) -> Result<String, LoadError> {
         let value = self.need(key, self.meta.text(&format!("{PREFIX}{key}"))?)?;
-        match known.contains(&value) {
-            true => Ok(value.into()),
-            false => Err(self.bad(key, known.join(" or "), format!("{value:?}"))),
+        if known.contains(&value) {
+            Ok(value.into())
+        } else {
+            Err(self.bad(key, known.join(" or "), format!("{value:?}")))
         }
     }
 

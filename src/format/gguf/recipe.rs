@@ -199,9 +199,10 @@ impl TensorSource for GgufSource<'_, '_, '_, '_> {
         };
         let rotation = self.rotations.of(&t.name, cols);
         let plain = rotation.is_none() && self.architecture != Architecture::Qwen35;
-        let linear = match plain && self.trained_with_int8(t.dtype) {
-            true => Linear::bitnet(weight, bias),
-            false => Linear::new(weight, bias),
+        let linear = if plain && self.trained_with_int8(t.dtype) {
+            Linear::bitnet(weight, bias)
+        } else {
+            Linear::new(weight, bias)
         };
         Ok(Linear { rotation, ..linear })
     }

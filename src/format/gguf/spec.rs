@@ -46,10 +46,8 @@ impl Keys<'_> {
 pub(super) fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec, LoadError> {
     let arch = meta.need(ARCHITECTURE, meta.text(ARCHITECTURE)?)?;
     let drafter = DRAFTERS.contains(&arch);
-    let (architecture, activation) = match drafter {
-        true => (Architecture::Qwen3, Activation::Silu),
-        false => family(meta, arch)?,
-    };
+    let (architecture, activation) =
+        if drafter { (Architecture::Qwen3, Activation::Silu) } else { family(meta, arch)? };
     let keys = Keys { meta, arch };
     for name in ["expert_count", "attention.sliding_window"] {
         // A drafter may have windows.

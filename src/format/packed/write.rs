@@ -208,9 +208,10 @@ impl PackedWriter {
         };
         add("", "U8", high, BLOCK_BYTES, 1);
         add(".low", "U8", low, BLOCK_BYTES, 1);
-        match factors.is_empty() {
-            true => add(".scales", "F32", scales, PANEL_ROWS, size_of::<f32>()),
-            false => add(".scales", "I8", scales, PANEL_ROWS, 1),
+        if factors.is_empty() {
+            add(".scales", "F32", scales, PANEL_ROWS, size_of::<f32>())
+        } else {
+            add(".scales", "I8", scales, PANEL_ROWS, 1)
         }
         add(".factors", "F32", factors, PANEL_ROWS, size_of::<f32>());
         MatrixKind::Planes { group: m.view().group(), bits: packing.bits() }

@@ -36,34 +36,32 @@ pub(in crate::format) fn assemble_drafter(
         layers.push(Layer { spec, source, mixer, head_norms, sub_norms, role }.assemble()?);
     }
     let final_norm = source.floats(TensorRole::FinalNorm, &[hidden])?;
-    let embed = match source.has(TensorRole::Embed) {
-        true => Some(source.embed(vocab, hidden)?.0),
-        false => None,
+    let embed =
+        if source.has(TensorRole::Embed) { Some(source.embed(vocab, hidden)?.0) } else { None };
+    let head = if source.has(TensorRole::Head) || target_ids.is_some() {
+        Some(source.linear(TensorRole::Head, predicted, hidden)?)
+    } else {
+        None
     };
-    let head = match source.has(TensorRole::Head) || target_ids.is_some() {
-        true => Some(source.linear(TensorRole::Head, predicted, hidden)?),
-        false => None,
-    };
-    let markov = match source.has(at(DraftRole::MarkovPrevious)) {
-        true => {
-            let previous = whole(source, at(DraftRole::MarkovPrevious), Some(vocab))?.weight;
-            let next = source.linear(at(DraftRole::MarkovNext), predicted, previous.cols())?;
-            Some(MarkovWeights { previous, next })
-        }
-        false => None,
+    let markov = if source.has(at(DraftRole::MarkovPrevious)) {
+        let previous = whole(source, at(DraftRole::MarkovPrevious), Some(vocab))?.weight;
+        let next = source.linear(at(DraftRole::MarkovNext), predicted, previous.cols())?;
+        Some(MarkovWeights { previous, next })
+    } else {
+        None
     };
     let rank = markov.as_ref().map_or(0, |markov| markov.previous.cols());
-    let confidence = match source.has(at(DraftRole::Confidence)) {
-        true => Some(source.linear(at(DraftRole::Confidence), 1, hidden + rank)?),
-        false => None,
+    let confidence = if source.has(at(DraftRole::Confidence)) {
+        Some(source.linear(at(DraftRole::Confidence), 1, hidden + rank)?)
+    } else {
+        None
     };
-    let log_snr = match conditioned {
-        true => {
-            let first = whole(source, at(DraftRole::LogSnr1), None)?;
-            let second = source.linear(at(DraftRole::LogSnr2), hidden, first.weight.rows())?;
-            Some([first, second])
-        }
-        false => None,
+    let log_snr = if conditioned {
+        let first = whole(source, at(DraftRole::LogSnr1), None)?;
+        let second = source.linear(at(DraftRole::LogSnr2), hidden, first.weight.rows())?;
+        Some([first, second])
+    } else {
+        None
     };
     Ok(DrafterWeights {
         input,

@@ -65,9 +65,10 @@ pub(super) fn assemble(spec: &Spec, source: &mut impl TensorSource) -> Result<We
         layers.push(Layer { spec, source, mixer, head_norms, sub_norms, role }.assemble()?);
     }
     let final_norm = source.floats(TensorRole::FinalNorm, &[hidden])?;
-    let head = match source.has_head() {
-        true => Some(source.linear(TensorRole::Head, vocab, hidden)?),
-        false => None,
+    let head = if source.has_head() {
+        Some(source.linear(TensorRole::Head, vocab, hidden)?)
+    } else {
+        None
     };
     Ok(Weights { embed, embed_rotation, head, final_norm, layers, mtp: None })
 }
@@ -89,18 +90,14 @@ pub(super) fn assemble_mtp(
     let layer = Layer { spec, source: &mut *source, mixer, head_norms, sub_norms, role };
     let layer = layer.assemble()?;
     let own = |source: &_, role| TensorSource::has(source, at(role));
-    let head_norm = match own(source, MtpRole::HeadNorm) {
-        true => Some(norm(source, MtpRole::HeadNorm)?),
-        false => None,
+    let head_norm =
+        if own(source, MtpRole::HeadNorm) { Some(norm(source, MtpRole::HeadNorm)?) } else { None };
+    let embed = if own(source, MtpRole::Embed) {
+        Some(matrix(source, MtpRole::Embed)?.weight)
+    } else {
+        None
     };
-    let embed = match own(source, MtpRole::Embed) {
-        true => Some(matrix(source, MtpRole::Embed)?.weight),
-        false => None,
-    };
-    let head = match own(source, MtpRole::Head) {
-        true => Some(matrix(source, MtpRole::Head)?),
-        false => None,
-    };
+    let head = if own(source, MtpRole::Head) { Some(matrix(source, MtpRole::Head)?) } else { None };
     Ok(MtpWeights { embed_norm, hidden_norm, input, layer, head_norm, embed, head })
 }
 

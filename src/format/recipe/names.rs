@@ -347,9 +347,10 @@ impl TensorNames {
             TensorRole::Mtp(i, role) => {
                 let prefix = self.mtp[usize::from(matches!(role, MtpRole::Layer(_)))];
                 let name = (self.mtp_role)(role);
-                match prefix.starts_with('.') {
-                    true => format!("{}.{i}{prefix}{name}", self.layers),
-                    false => format!("{prefix}{name}"),
+                if prefix.starts_with('.') {
+                    format!("{}.{i}{prefix}{name}", self.layers)
+                } else {
+                    format!("{prefix}{name}")
                 }
             }
         }

@@ -177,9 +177,10 @@ impl LoadedModel {
         }
         let drafts = dlm.as_ref().is_some_and(|d| d.ar_path) || model.draft_net().is_some();
         let kv = KvConfig { drafter: model.draft_layers(), ..kv };
-        let pass_costs = match drafts {
-            true => model.pass_costs(&runtime, kv, || milliseconds() / 1e3)?,
-            false => PassCosts::default(),
+        let pass_costs = if drafts {
+            model.pass_costs(&runtime, kv, || milliseconds() / 1e3)?
+        } else {
+            PassCosts::default()
         };
         let config = engine_config(&model, &options, kv, pass_costs);
         let model = model.with_context(config.max_context);

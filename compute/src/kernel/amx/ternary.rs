@@ -32,9 +32,8 @@ pub fn ternary<C: Codes>(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let tiled = |split: &ColumnChunks| match split.separate_sums {
-        true => x.rows() >= TILED_GROUP_ROWS,
-        false => x.rows() >= TILED_ROWS,
+    let tiled = |split: &ColumnChunks| {
+        if split.separate_sums { x.rows() >= TILED_GROUP_ROWS } else { x.rows() >= TILED_ROWS }
     };
     let Some(split) = split(w).filter(tiled) else {
         return in_vectors::<C, false>(codes, w, panels, x, y, scratch);

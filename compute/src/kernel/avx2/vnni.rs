@@ -54,9 +54,10 @@ impl AvxVnni {
 
 /// Returns true if the CPU has the features of these kernels.
 pub fn available() -> bool {
-    let vnni = match cfg!(feature = "evex-vnni") {
-        true => is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512vl"),
-        false => is_x86_feature_detected!("avxvnni"),
+    let vnni = if cfg!(feature = "evex-vnni") {
+        is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512vl")
+    } else {
+        is_x86_feature_detected!("avxvnni")
     };
     super::available() && vnni
 }

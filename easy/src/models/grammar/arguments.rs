@@ -11,9 +11,12 @@ pub fn text(text: &str) -> String {
 
 /// Returns a regular expression for a text.
 pub fn regex(text: &str) -> String {
-    let escape = |c: char| match c.is_ascii_alphanumeric() || c == '_' {
-        true => c.to_string(),
-        false => format!("\\x{{{:x}}}", u32::from(c)),
+    let escape = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '_' {
+            c.to_string()
+        } else {
+            format!("\\x{{{:x}}}", u32::from(c))
+        }
     };
     text.chars().map(escape).collect()
 }
@@ -36,9 +39,10 @@ pub fn check_held(tool: &Tool) -> Result<(), String> {
         return Ok(());
     }
     let left_out = relax(&closed(tool.parameters.clone()), Effort::Supported).left_out;
-    match left_out.is_empty() {
-        true => Ok(()),
-        false => Err(format!("{NOT_HELD}{}: leave it out, or `strict`", left_out.join(", "))),
+    if left_out.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{NOT_HELD}{}: leave it out, or `strict`", left_out.join(", ")))
     }
 }
 

@@ -238,9 +238,8 @@ fn repetition(least: usize, most: Option<usize>) -> String {
 /// Writes a class of characters as a regular expression.
 fn class(negated: bool, ranges: &[(char, char)]) -> String {
     let code = |c: char| format!("\\x{{{:x}}}", u32::from(c));
-    let range = |&(from, to): &(char, char)| match from == to {
-        true => code(from),
-        false => format!("{}-{}", code(from), code(to)),
+    let range = |&(from, to): &(char, char)| {
+        if from == to { code(from) } else { format!("{}-{}", code(from), code(to)) }
     };
     let ranges: String = ranges.iter().map(range).collect();
     format!("/[{}{ranges}]/", if negated { "^" } else { "" })

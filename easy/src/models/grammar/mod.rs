@@ -305,17 +305,15 @@ fn explained(error: String, schema: &Value) -> String {
     let mut places = unsupported;
     places.extend(doubtful.iter().filter(named).cloned());
     places.truncate(8);
-    match places.is_empty() {
-        true => error,
-        false => format!("{error} ({})", places.join(", ")),
-    }
+    if places.is_empty() { error } else { format!("{error} ({})", places.join(", ")) }
 }
 
 /// Returns the parts that a compiled grammar holds in another form than the schema has.
 pub fn replaced(schema: &Value, compiled: &Compiled) -> Vec<String> {
-    match compiled.warnings.iter().any(|warning| warning.contains("oneOf")) {
-        true => places(schema, "oneOf"),
-        false => Vec::new(),
+    if compiled.warnings.iter().any(|warning| warning.contains("oneOf")) {
+        places(schema, "oneOf")
+    } else {
+        Vec::new()
     }
 }
 
@@ -327,11 +325,10 @@ fn name(tokenizer: &Tokenizer, id: u32) -> String {
 /// Returns the bytes of a token for llguidance: control tokens start with a byte that no text has.
 fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let marker = TokTrie::SPECIAL_TOKEN_MARKER;
-    match tokenizer.is_special(id) {
-        true => [&[marker], name(tokenizer, id).as_bytes()].concat(),
-        false => {
-            let bytes = tokenizer.bytes(id);
-            if bytes.first() == Some(&marker) { Vec::new() } else { bytes.to_vec() }
-        }
+    if tokenizer.is_special(id) {
+        [&[marker], name(tokenizer, id).as_bytes()].concat()
+    } else {
+        let bytes = tokenizer.bytes(id);
+        if bytes.first() == Some(&marker) { Vec::new() } else { bytes.to_vec() }
     }
 }

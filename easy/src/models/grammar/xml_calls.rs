@@ -77,9 +77,10 @@ impl XmlRules {
         let _ = writeln!(self.lark, "b_{id}: {}", bodies.join(" | "));
         for (place, parameter) in set.named.iter().enumerate() {
             let goes_on = may_go_on(set, place + 1);
-            let skip = match parameter.required || !goes_on {
-                true => String::new(),
-                false => format!(" | r_{id}_{}", place + 1),
+            let skip = if parameter.required || !goes_on {
+                String::new()
+            } else {
+                format!(" | r_{id}_{}", place + 1)
             };
             let _ = writeln!(self.lark, "r_{id}_{place}: p_{id}_{place}{skip}");
             self.parameter(writing, parameter, place)?;
@@ -108,9 +109,10 @@ impl XmlRules {
         if parameter.name.is_empty() {
             let names: Vec<String> = set.named.iter().map(|named| regex(named.name)).collect();
             let after = regex(after);
-            let except = match names.is_empty() {
-                true => String::new(),
-                false => format!(" & ~/({}){after}/", names.join("|")),
+            let except = if names.is_empty() {
+                String::new()
+            } else {
+                format!(" & ~/({}){after}/", names.join("|"))
             };
             let _ = writeln!(self.lark, "N_{id}: /[^<>\\n]+{after}/{except}");
         } else if parameter.name.contains(['<', '>', '\n']) {
@@ -156,9 +158,10 @@ impl XmlRules {
             },
         };
         let _ = writeln!(self.lark, "p_{id}_{place}: {head} {value}");
-        match self.lark.len() > TEXT {
-            true => Err(format!("the grammar of its calls has more than {TEXT} bytes")),
-            false => Ok(()),
+        if self.lark.len() > TEXT {
+            Err(format!("the grammar of its calls has more than {TEXT} bytes"))
+        } else {
+            Ok(())
         }
     }
 

@@ -80,9 +80,10 @@ impl Repository {
         fs::remove_file(path)?;
         // The contents of a link are deleted only where this repository keeps them.
         let blobs = self.folder.join("blobs").canonicalize();
-        match blobs.is_ok_and(|blobs| blob.parent() == Some(&blobs)) {
-            true => fs::remove_file(blob),
-            false => Ok(()),
+        if blobs.is_ok_and(|blobs| blob.parent() == Some(&blobs)) {
+            fs::remove_file(blob)
+        } else {
+            Ok(())
         }
     }
 

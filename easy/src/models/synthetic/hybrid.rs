@@ -57,9 +57,8 @@ impl Shape {
     }
 
     pub fn spec(&self) -> Spec {
-        let mixer = |layer: usize| match (layer + 1).is_multiple_of(4) {
-            true => MixerKind::Attention,
-            false => MixerKind::Linear,
+        let mixer = |layer: usize| {
+            if (layer + 1).is_multiple_of(4) { MixerKind::Attention } else { MixerKind::Linear }
         };
         Spec {
             architecture: Architecture::Qwen35,

@@ -156,9 +156,10 @@ impl Record for Row {
 
 /// The name of a cache's type.
 fn name(config: &KvConfig) -> String {
-    match config.keys == config.values {
-        true => config.keys.name().into(),
-        false => format!("{}/{}", config.keys.name(), config.values.name()),
+    if config.keys == config.values {
+        config.keys.name().into()
+    } else {
+        format!("{}/{}", config.keys.name(), config.values.name())
     }
 }
 
@@ -240,10 +241,7 @@ fn tokens(args: &Args, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
     let name = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;
-    match tokens.is_empty() {
-        true => Err(usage(format!("{name} is empty"))),
-        false => Ok(tokens),
-    }
+    if tokens.is_empty() { Err(usage(format!("{name} is empty"))) } else { Ok(tokens) }
 }
 
 /// The caches that are compared, that of f32 first.
@@ -253,10 +251,8 @@ fn configs(args: &Args) -> Vec<KvConfig> {
         true => vec![KvType::F32],
         false => args.types.clone(),
     };
-    let ways = match args.attention.is_empty() {
-        true => vec![PageSelection::Dense],
-        false => args.attention.clone(),
-    };
+    let ways =
+        if args.attention.is_empty() { vec![PageSelection::Dense] } else { args.attention.clone() };
     let mut configs = vec![KvConfig::EXACT];
     for selection in ways {
         for &dtype in &types {

@@ -56,9 +56,10 @@ impl ModesArgs {
         loaded: &Loaded,
         default: fn(&Self, &Loaded) -> Vec<Settings>,
     ) -> anyhow::Result<Vec<DecodeMode>> {
-        let rows = match self.modes.is_empty() {
-            true => default(self, loaded),
-            false => self.modes.iter().flat_map(|&mode| self.each(mode)).collect(),
+        let rows = if self.modes.is_empty() {
+            default(self, loaded)
+        } else {
+            self.modes.iter().flat_map(|&mode| self.each(mode)).collect()
         };
         let mut modes = Vec::new();
         for row in rows {
@@ -74,10 +75,7 @@ impl ModesArgs {
                 }
             }
         }
-        match modes.is_empty() {
-            true => Err(usage("no mode is left to compare")),
-            false => Ok(modes),
-        }
+        if modes.is_empty() { Err(usage("no mode is left to compare")) } else { Ok(modes) }
     }
 
     /// A mode, with every threshold where it has one.

@@ -42,10 +42,7 @@ impl DiffusionView {
     }
 
     fn mark(&self, text: &str, style: Style, [left, right]: [&str; 2]) -> String {
-        match self.styled {
-            true => format!("{style}{text}{style:#}"),
-            false => format!("{left}{text}{right}"),
-        }
+        if self.styled { format!("{style}{text}{style:#}") } else { format!("{left}{text}{right}") }
     }
 }
 

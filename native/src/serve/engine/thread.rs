@@ -392,9 +392,10 @@ impl EngineThread {
             let requests: Vec<ScheduledRequest> = self.active.iter().map(scheduled).collect();
             let Some(Turn { park, resume }) = fair::next(&requests, self.sequences) else { return };
             for (id, parked) in park.map(|id| (id, true)).into_iter().chain([(resume, false)]) {
-                match parked {
-                    true => self.engine.park(id),
-                    false => self.engine.resume(id),
+                if parked {
+                    self.engine.park(id)
+                } else {
+                    self.engine.resume(id)
                 }
                 self.active.get_mut(&id).expect("a scheduled request is active").parked = parked;
             }
@@ -411,13 +412,14 @@ impl EngineThread {
             return;
         }
         let text = "request exceeds the trained context length";
-        match std::mem::replace(&mut self.warned, true) {
-            false => tracing::warn!(
+        if std::mem::replace(&mut self.warned, true) {
+            tracing::debug!(positions, trained, "{text}")
+        } else {
+            tracing::warn!(
                 positions,
                 trained,
                 "{text} (further occurrences are logged at debug level)"
-            ),
-            true => tracing::debug!(positions, trained, "{text}"),
+            )
         }
     }
 

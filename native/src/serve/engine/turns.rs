@@ -85,10 +85,11 @@ impl EngineTurns {
         // An engine that waits for this one goes on.
         turns.free.notify_all();
         loop {
-            let rest = match state.is_next(self.number) {
-                true => state.grace(self.used),
+            let rest = if state.is_next(self.number) {
+                state.grace(self.used)
+            } else {
                 // The end of the pass wakes all.
-                false => Some(IDLE),
+                Some(IDLE)
             };
             let Some(rest) = rest else { break };
             let waited = turns.free.wait_timeout(state, rest);

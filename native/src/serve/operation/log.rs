@@ -48,9 +48,10 @@ fn filter() -> anyhow::Result<EnvFilter> {
     let asked = if asked.trim().is_empty() { "info" } else { asked.trim() };
     let levels = "off, error, warn, info, debug, trace";
     // `EnvFilter` would read a misspelled level as the name of a module and log nothing.
-    let filter = match asked.contains(['=', ',', '[']) {
-        true => asked.parse::<EnvFilter>().ok(),
-        false => asked.parse::<LevelFilter>().ok().map(|level| EnvFilter::new(level.to_string())),
+    let filter = if asked.contains(['=', ',', '[']) {
+        asked.parse::<EnvFilter>().ok()
+    } else {
+        asked.parse::<LevelFilter>().ok().map(|level| EnvFilter::new(level.to_string()))
     };
     filter.ok_or_else(|| {
         usage(format!(

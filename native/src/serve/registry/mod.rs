@@ -324,9 +324,10 @@ impl ModelRegistry {
             let served = inner.entries.iter().find_map(Entry::served);
             let served = served.ok_or_else(|| ApiError::unavailable("the model is loading"))?;
             let has_name = |name| inner.entries.iter().any(|entry| entry.has_name(name));
-            return Ok(match name.is_none_or(has_name) {
-                true => Found::Loaded(served),
-                false => Found::Unknown,
+            return Ok(if name.is_none_or(has_name) {
+                Found::Loaded(served)
+            } else {
+                Found::Unknown
             });
         }
         let entry = match name.filter(|&name| name != "default") {

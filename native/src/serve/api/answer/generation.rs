@@ -309,9 +309,10 @@ impl Generation {
         let event = timeout_at(self.deadline, self.events.next()).await;
         let event = event.map_err(|_| ApiError::timeout())?;
         let Some((index, RequestEvent { kind, times })) = event else {
-            return match self.finished < self.count {
-                true => Err(ApiError::unavailable("the server shuts down: the answer is cut off")),
-                false => Ok(None),
+            return if self.finished < self.count {
+                Err(ApiError::unavailable("the server shuts down: the answer is cut off"))
+            } else {
+                Ok(None)
             };
         };
         match &kind {

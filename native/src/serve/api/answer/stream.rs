@@ -185,9 +185,8 @@ fn one_line(value: &Value) -> String {
     if !json.contains(LINE_ENDS) {
         return json;
     }
-    let escaped = |c: char| match LINE_ENDS.contains(&c) {
-        true => format!("\\u{:04x}", u32::from(c)),
-        false => c.into(),
+    let escaped = |c: char| {
+        if LINE_ENDS.contains(&c) { format!("\\u{:04x}", u32::from(c)) } else { c.into() }
     };
     json.chars().map(escaped).collect()
 }

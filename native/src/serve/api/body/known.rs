@@ -139,9 +139,10 @@ fn refuse(body: &Body, name: &'static str, accepted: &[&str]) -> Result<(), ApiE
     }
     let value = body.fields(&[name]).remove(name).unwrap_or(Value::Null);
     let same = |text: &&str| serde_json::from_str::<Value>(text).is_ok_and(|other| other == value);
-    match value.is_null() || accepted.iter().any(same) {
-        true => Ok(()),
-        false => Err(super::unsupported(name)),
+    if value.is_null() || accepted.iter().any(same) {
+        Ok(())
+    } else {
+        Err(super::unsupported(name))
     }
 }
 

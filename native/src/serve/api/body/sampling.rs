@@ -102,10 +102,7 @@ impl GenerationOptions {
             let vocab = model.vocab;
             return bad(format!("token id {id} is outside the vocabulary of {vocab} tokens"));
         }
-        let eos = match self.ignore_eos.unwrap_or(false) {
-            true => &[][..],
-            false => &model.defaults.eos[..],
-        };
+        let eos = if self.ignore_eos.unwrap_or(false) { &[][..] } else { &model.defaults.eos[..] };
         Ok([eos, own].concat())
     }
 

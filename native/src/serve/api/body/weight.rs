@@ -137,10 +137,7 @@ impl<'de> Visitor<'de> for Weigh<'_> {
         };
         let (mut ids, mut plain) = (0, true);
         while let Some(is_token) = list.next_element_seed(Weigh { nesting, ..self })? {
-            match is_token {
-                true => ids += 1,
-                false => plain = false,
-            }
+            if is_token { ids += 1 } else { plain = false }
         }
         self.spend(if plain { 0 } else { ids * VALUE })
     }

@@ -78,9 +78,10 @@ impl LlamaFormatter {
                 end: None,
             };
             let reason = output.reason.unwrap_or(FinishReason::Stop);
-            let tokens: Vec<u32> = match self.output.tokens {
-                true => output.tokens.iter().map(|token| token.token).collect(),
-                false => Vec::new(),
+            let tokens: Vec<u32> = if self.output.tokens {
+                output.tokens.iter().map(|token| token.token).collect()
+            } else {
+                Vec::new()
             };
             let mut value = self.last(index, reason);
             value["content"] = output.text.as_str().into();

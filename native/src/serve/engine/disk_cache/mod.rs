@@ -412,9 +412,8 @@ fn scan(folder: &Path) -> io::Result<Index> {
         let metadata = entry.metadata()?;
         let read = ChunkReader::open(&entry.path(), MAGIC)
             .and_then(|mut file| read_segment(&mut file, metadata.len()))
-            .and_then(|(_, segment)| match segment.key() == key {
-                true => Ok(segment),
-                false => Err(invalid("it has another name")),
+            .and_then(|(_, segment)| {
+                if segment.key() == key { Ok(segment) } else { Err(invalid("it has another name")) }
             });
         match read {
             Ok(segment) => found.push((metadata.modified().ok(), segment.first, segment)),

@@ -108,9 +108,10 @@ impl Checker {
 }
 
 fn checked(length: u32) -> io::Result<usize> {
-    match length <= MESSAGE {
-        true => Ok(length as usize),
-        false => Err(io::Error::other("the message is too long")),
+    if length <= MESSAGE {
+        Ok(length as usize)
+    } else {
+        Err(io::Error::other("the message is too long"))
     }
 }
 

@@ -31,9 +31,10 @@ impl Lookup for TightLookup {
         periods: Range<usize>,
         buf: &mut IndexBuf<'_>,
     ) -> bool {
-        match self.one_group {
-            true => by_token!(self.s, encode_indices(args, panel, periods, buf)),
-            false => by_token!(self.s, encode_group_indices(args, panel, periods, buf)),
+        if self.one_group {
+            by_token!(self.s, encode_indices(args, panel, periods, buf))
+        } else {
+            by_token!(self.s, encode_group_indices(args, panel, periods, buf))
         }
     }
 

@@ -78,9 +78,8 @@ impl CompletionFormatter {
     /// Returns log-probabilities as parallel lists. The first token begins at character `offset` of the
     /// text, which is advanced to the end of the last one.
     fn all_logprobs(&self, tokens: &[Sampled], offset: &mut usize) -> Value {
-        let text = |token: u32| match self.extras.by_id {
-            true => id_name(token),
-            false => self.model.tokenizer.decode(&[token]),
+        let text = |token: u32| {
+            if self.extras.by_id { id_name(token) } else { self.model.tokenizer.decode(&[token]) }
         };
         let mut offsets = Vec::new();
         for sampled in tokens {
@@ -156,10 +155,11 @@ impl StreamFormatter for CompletionFormatter {
         }
         let echoed: Vec<usize> =
             (0..self.count).filter(|&index| !self.echo(index).is_empty()).collect();
-        let echo = |index: usize| match self.logprobs.is_some() {
-            // The other prompt tokens follow with their log-probabilities.
-            true => self.prompt_chunk(index, &first_token(self.echo(index))),
-            false => {
+        let echo = |index: usize| {
+            if self.logprobs.is_some() {
+                // The other prompt tokens follow with their log-probabilities.
+                self.prompt_chunk(index, &first_token(self.echo(index)))
+            } else {
                 let text = self.model.tokenizer.decode(self.echo(index));
                 self.chunk(index, &text, Value::Null, Value::Null)
             }

@@ -178,9 +178,10 @@ pub async fn delete(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let Extension(tenant) = tenant.unwrap_or_default();
-    match server.responses.remove(&tenant, &id) {
-        true => Ok(Json(json!({"id": id, "object": "response", "deleted": true}))),
-        false => Err(not_found(&id)),
+    if server.responses.remove(&tenant, &id) {
+        Ok(Json(json!({"id": id, "object": "response", "deleted": true})))
+    } else {
+        Err(not_found(&id))
     }
 }
 

@@ -59,12 +59,13 @@ fn text_tokens(model: &ServedModel, text: &str, special: bool) -> Result<Vec<u32
 
 /// Refuses a field that would write the special tokens of a conversation twice.
 fn no_special_tokens(model: &ServedModel, asked: Option<bool>) -> Result<(), ApiError> {
-    match asked == Some(true) && !text_tokens(model, "", true)?.is_empty() {
-        false => Ok(()),
-        true => Err(ApiError::bad(
+    if asked == Some(true) && !text_tokens(model, "", true)?.is_empty() {
+        Err(ApiError::bad(
             "add_special_tokens",
             "the chat template writes the special tokens of messages: leave add_special_tokens out",
-        )),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -104,9 +105,10 @@ pub async fn tokenize(body: JsonBody) -> Result<Json<Tokenized>, ApiError> {
         };
         let names = || ids.iter().map(|&id| tokenizer.token(id)).collect();
         let token_strs = fields.return_token_strs.unwrap_or(false).then(names);
-        let tokens = match fields.with_pieces.unwrap_or(false) {
-            true => ids.iter().map(|&id| piece(tokenizer, id)).collect(),
-            false => json!(ids),
+        let tokens = if fields.with_pieces.unwrap_or(false) {
+            ids.iter().map(|&id| piece(tokenizer, id)).collect()
+        } else {
+            json!(ids)
         };
         Ok(Tokenized { count: ids.len(), tokens, max_model_len, token_strs })
     });
@@ -116,9 +118,12 @@ pub async fn tokenize(body: JsonBody) -> Result<Json<Tokenized>, ApiError> {
 /// Returns the text of tokens, also of special ones.
 fn text_of(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     let runs = ids.chunk_by(|&a, &b| tokenizer.is_special(a) == tokenizer.is_special(b));
-    let text = |run: &[u32]| match tokenizer.is_special(run[0]) {
-        true => run.iter().filter_map(|&id| tokenizer.token(id)).collect(),
-        false => tokenizer.decode(run),
+    let text = |run: &[u32]| {
+        if tokenizer.is_special(run[0]) {
+            run.iter().filter_map(|&id| tokenizer.token(id)).collect()
+        } else {
+            tokenizer.decode(run)
+        }
     };
     runs.map(text).collect()
 }

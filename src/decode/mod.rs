@@ -84,14 +84,15 @@ pub const NOT_FINITE: &str = "the model computed a number that is not finite (Na
 /// The decoding algorithm of a sequence.
 ///
 /// ```
-/// use wrinklefree::decode::{DecodeMode, Drafter, SamplingParams};
+/// use wrinklefree::decode::{DecodeMode, Drafter, PassCosts, SamplingParams};
 ///
 /// // Prompt lookup: draft what followed the last 1 to 3 tokens when they occurred before.
 /// let drafter = Drafter::Ngram { length: 8, matches: (1, 3) };
 /// let mode = DecodeMode::Verify { drafter, row_cost: None };
 /// assert_eq!(mode.positions(100), 100);
 ///
-/// let mut decoder = mode.decoder(vec![1, 2, 3], 16, vec![0], SamplingParams::default(), 0.1);
+/// let (sampling, costs) = (SamplingParams::default(), PassCosts::default());
+/// let mut decoder = mode.decoder(vec![1, 2, 3], 16, vec![0], sampling, costs);
 /// let request = decoder.next_rows(512).expect("the prompt has not been read");
 /// assert_eq!((request.start, request.tokens), (0, &[1, 2, 3][..]));
 /// ```

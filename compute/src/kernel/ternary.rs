@@ -58,15 +58,6 @@ impl<'a, S: Simd> TernaryArgs<'a, S> {
         g * self.group_blocks..((g + 1) * self.group_blocks).min(self.blocks)
     }
 
-    /// Returns the columns of group `g`. A single group's go on after the matrix's, with zeros.
-    #[cfg(target_arch = "x86_64")]
-    pub fn group_columns(&self, g: usize) -> Range<usize> {
-        match self.groups {
-            1 => 0..self.x.stride,
-            _ => self.group(g).start * BLOCK_COLS..self.group(g).end * BLOCK_COLS,
-        }
-    }
-
     /// Splits the blocks of group `g` into chunks of `size`.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]

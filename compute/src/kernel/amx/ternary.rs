@@ -11,10 +11,10 @@ use crate::ternary::{PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Number of rows from which tiles are faster: with one scale, and with a scale for each group, whose sums leave
-/// the tiles. With groups of 128 columns and eight rows they take 1.04 to 1.17 times as long as vectors on a Xeon
-/// (Emerald Rapids), with nine 0.6 to 0.75 times; with one scale and eight rows half as long.
+/// Number of rows from which tiles are faster than vectors if all columns share a scale.
 const TILED_ROWS: usize = 5;
+/// As [`TILED_ROWS`], if each group has a scale and its sums leave the tiles. With groups of 128 columns, eight
+/// rows take 1.04 to 1.17 times as long as in vectors on an Emerald Rapids Xeon, nine 0.6 to 0.75 times.
 const TILED_GROUP_ROWS: usize = 9;
 /// Most steps of a chunk: the tiles of two panels take 16 kB of the first-level cache, and as much is
 /// left for activations.
@@ -33,7 +33,7 @@ pub fn ternary<C: Codes>(
     scratch: &mut Scratch,
 ) {
     let tiled = |split: &ColumnChunks| {
-        if split.separate_sums { x.rows() >= TILED_GROUP_ROWS } else { x.rows() >= TILED_ROWS }
+        x.rows() >= if split.separate_sums { TILED_GROUP_ROWS } else { TILED_ROWS }
     };
     let Some(split) = split(w).filter(tiled) else {
         return in_vectors::<C, false>(codes, w, panels, x, y, scratch);

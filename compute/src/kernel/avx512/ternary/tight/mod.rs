@@ -159,6 +159,14 @@ impl<'a> TernaryArgs<'a, Vbmi> {
         g * all..g * all + own.min(all)
     }
 
+    /// Returns the columns of group `g`. A single group's go on after the matrix's, with zeros.
+    fn group_columns(&self, g: usize) -> Range<usize> {
+        match self.groups {
+            1 => 0..self.x.stride,
+            _ => self.group(g).start * BLOCK_COLS..self.group(g).end * BLOCK_COLS,
+        }
+    }
+
     /// Returns the codes of a panel.
     fn tight(&self, panel: usize) -> &'a [[u8; BYTES]] {
         self.panel(panel).as_chunks().0

@@ -124,7 +124,8 @@ fn each<const N: usize>(
     }
 }
 
-/// Multiplies `P` panels × `N` activation rows from `row` on.
+/// Multiplies `P` panels × `N` activation rows from `row` on. Not inlined: each number of rows has registers of
+/// its own.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn tile<const P: usize, const N: usize>(

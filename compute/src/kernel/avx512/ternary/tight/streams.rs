@@ -25,7 +25,7 @@ struct BlockRows<'a> {
 }
 
 impl<'a> BlockRows<'a> {
-    /// Pads each group of columns to whole blocks with zeros. A single group is whole already.
+    /// Copies the rows and pads each group of columns to whole blocks with zeros.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn new(
         args: &TernaryArgs<'_, Vbmi>,

@@ -25,7 +25,7 @@ class Element {
 }
 
 globalThis.document = { createElement: (tag) => new Element(tag) };
-const { render } = await import("../../native/src/serve/page/markdown.js");
+const { render } = await import("../../native/server/src/page/markdown.js");
 
 /** The rendered text and the milliseconds that it took. */
 function rendered(text) {

@@ -4,18 +4,6 @@ mod conversation;
 mod input;
 mod settings;
 
-use crate::cli::answer_format::AnswerFormat;
-use crate::cli::args::{self, ComputeArgs, DrafterArgs, KvArgs, ModelArgs, ShiftArgs};
-use crate::cli::atomic_file::Draft;
-use crate::cli::exit::Exit;
-use crate::cli::result_format::ResultFormat;
-use crate::cli::session::{Answer, Watcher};
-use crate::cli::thinking::{AnswerView, Thinking};
-use crate::cli::typed::Typed;
-use crate::cli::{human, out, signals};
-use crate::config::{DecodeArgs, DryArgs};
-use crate::machine;
-use crate::models::{Loaded, grammar};
 use anyhow::{Context, bail};
 use conversation::{Conversation, Length};
 use input::{HELP, Input, Lines};
@@ -27,10 +15,22 @@ use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use wf_run_cli::answer_format::AnswerFormat;
+use wf_run_cli::args::{self, ComputeArgs, DrafterArgs, KvArgs, ModelArgs, ShiftArgs};
+use wf_run_cli::atomic_file::Draft;
+use wf_run_cli::config::{DecodeArgs, DryArgs};
+use wf_run_cli::exit::Exit;
+use wf_run_cli::result_format::ResultFormat;
+use wf_run_cli::session::{Answer, Watcher};
+use wf_run_cli::thinking::{AnswerView, Thinking};
+use wf_run_cli::typed::Typed;
+use wf_run_cli::{human, out, signals};
 use wrinklefree::chat::tools::{CallFormat, Tools};
 use wrinklefree::engine::FinishReason;
 use wrinklefree::settings::{Reasoning, Sampling};
 use wrinklefree_easy::Message;
+use wrinklefree_easy::machine;
+use wrinklefree_easy::models::{Loaded, grammar};
 
 /// Talk with a model
 ///

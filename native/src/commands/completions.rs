@@ -1,9 +1,9 @@
 //! `wf-run completions`: tab completion for shells.
 
 use super::{Cli, PROGRAM, VERSION};
-use crate::cli::out;
 use clap::{Command, CommandFactory, ValueEnum};
 use clap_complete::Shell;
+use wf_run_cli::out;
 
 /// Print a completion script for a shell
 #[derive(clap::Args)]

@@ -5,16 +5,6 @@ mod reorder;
 mod target;
 mod verify;
 
-use crate::cli::args::{ComputeArgs, HubArgs};
-use crate::cli::atomic_directory::DraftDirectory;
-use crate::cli::atomic_file::Draft;
-use crate::cli::exit::usage;
-use crate::cli::progress::{BytesWritten, spinner};
-use crate::cli::result_format::ResultFormat;
-use crate::cli::{human, open, out, signals};
-use crate::config::ConfigArgs;
-use crate::machine;
-use crate::models::{self, Opened, mapped, weight_sizes};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::json;
@@ -22,6 +12,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use target::{Head, Target, TernaryType};
 use verify::{Exported, HeadCheck, Probe};
+use wf_run_cli::args::{ComputeArgs, HubArgs};
+use wf_run_cli::atomic_directory::DraftDirectory;
+use wf_run_cli::atomic_file::Draft;
+use wf_run_cli::config::ConfigArgs;
+use wf_run_cli::exit::usage;
+use wf_run_cli::progress::{BytesWritten, spinner};
+use wf_run_cli::result_format::ResultFormat;
+use wf_run_cli::{human, open, out, signals};
 use wrinklefree::format::{
     Checkpoint, File, GgufOptions, LoadOptions, TextParts, ValueOrder, Vocabulary, load_with,
     write_packed,
@@ -30,6 +28,8 @@ use wrinklefree::loader::WeightLoader;
 use wrinklefree::model::Runtime;
 use wrinklefree::ternary::Layout;
 use wrinklefree::text::Tokenizer;
+use wrinklefree_easy::machine;
+use wrinklefree_easy::models::{self, Opened, mapped, weight_sizes};
 
 /// Convert a model into another format
 ///

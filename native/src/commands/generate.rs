@@ -2,25 +2,21 @@
 
 mod diffusion_view;
 
-use crate::cli::answer_format::AnswerFormat;
-use crate::cli::args::{self, ComputeArgs, DrafterArgs, KvArgs, ModelArgs, ShiftArgs};
-use crate::cli::exit::{Exit, usage};
-use crate::cli::result_format::ResultFormat;
-use crate::cli::session::{self, Answer};
-use crate::cli::thinking::{AnswerView, Thinking};
-use crate::cli::tool_args::ToolArgs;
-use crate::cli::typed::Typed;
-use crate::cli::{human, open, out, signals};
-use crate::config::{DecodeArgs, DryArgs};
-use crate::machine;
-use crate::models::chat_prompt::today;
-use crate::models::engine::SingleSequence;
-use crate::models::{Loaded, grammar, weight_sizes};
 use anyhow::{Context, anyhow};
 use diffusion_view::DiffusionView;
 use serde_json::{Map, Value, json};
 use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
+use wf_run_cli::answer_format::AnswerFormat;
+use wf_run_cli::args::{self, ComputeArgs, DrafterArgs, KvArgs, ModelArgs, ShiftArgs};
+use wf_run_cli::config::{DecodeArgs, DryArgs};
+use wf_run_cli::exit::{Exit, usage};
+use wf_run_cli::result_format::ResultFormat;
+use wf_run_cli::session::{self, Answer};
+use wf_run_cli::thinking::{AnswerView, Thinking};
+use wf_run_cli::tool_args::ToolArgs;
+use wf_run_cli::typed::Typed;
+use wf_run_cli::{human, open, out, signals};
 use wrinklefree::chat::tools::Tools;
 use wrinklefree::chat::{ChatModel, ChatPrompt, Conversation, OutputParser};
 use wrinklefree::decode::{Sampled, SamplingParams};
@@ -28,6 +24,10 @@ use wrinklefree::engine::{FinishReason, Request};
 use wrinklefree::settings::{Hole, Reasoning, Sampling, describe};
 use wrinklefree::text::Tokenizer;
 use wrinklefree_easy::Message;
+use wrinklefree_easy::machine;
+use wrinklefree_easy::models::chat_prompt::today;
+use wrinklefree_easy::models::engine::SingleSequence;
+use wrinklefree_easy::models::{Loaded, grammar, weight_sizes};
 
 /// Most tokens of an answer.
 const MAX_TOKENS: usize = 512;

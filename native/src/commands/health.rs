@@ -1,10 +1,10 @@
 //! `wf-run health`: whether a server is well, for containers that have no other program to ask with.
 
-use crate::cli::client::ServerArgs;
-use crate::cli::out;
-use crate::cli::result_format::ResultFormat;
-use crate::config::ConfigArgs;
 use serde_json::json;
+use wf_run_cli::client::ServerArgs;
+use wf_run_cli::config::ConfigArgs;
+use wf_run_cli::out;
+use wf_run_cli::result_format::ResultFormat;
 
 /// Check if a server can answer requests
 ///

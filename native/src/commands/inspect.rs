@@ -1,19 +1,15 @@
 //! `wf-run inspect`: what a model is and what it needs.
 
-use crate::cli::args::{self, DrafterArgs, HubArgs, KvArgs};
-use crate::cli::progress::Progress;
-use crate::cli::result_format::ResultFormat;
-use crate::cli::suggest::opening;
-use crate::cli::{human, kernels, open, out};
-use crate::config::ConfigArgs;
-use crate::machine;
-use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::weight_sizes::{self, ADAPTER, Group};
-use crate::models::{DrafterOptions, OpenOptions, Opened};
 use anyhow::Context;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use wf_run_cli::args::{self, DrafterArgs, HubArgs, KvArgs};
+use wf_run_cli::config::ConfigArgs;
+use wf_run_cli::progress::Progress;
+use wf_run_cli::result_format::ResultFormat;
+use wf_run_cli::suggest::opening;
+use wf_run_cli::{human, kernels, open, out};
 use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, StateShape};
 use wrinklefree::format::{
     Checkpoint, DlmConfig, DrafterConfig, GenerationDefaults, LayerWeights, Spec,
@@ -21,6 +17,10 @@ use wrinklefree::format::{
 };
 use wrinklefree::model::{Model, Workspace};
 use wrinklefree::text::{EndToken, ModelText, describe_end_tokens};
+use wrinklefree_easy::machine;
+use wrinklefree_easy::models::engine::MAX_BATCH_TOKENS;
+use wrinklefree_easy::models::weight_sizes::{self, ADAPTER, Group};
+use wrinklefree_easy::models::{DrafterOptions, OpenOptions, Opened};
 
 /// Show architecture, sizes, types, kernels and memory of a model
 #[derive(clap::Args)]
@@ -421,7 +421,7 @@ fn tensor_rows(groups: &[Group]) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::Synthetic;
+    use wrinklefree_easy::models::Synthetic;
 
     #[test]
     fn an_assumed_logit_shift_is_shown() {

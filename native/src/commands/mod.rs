@@ -1,26 +1,22 @@
 //! The commands, one file each.
 
-mod bench;
 mod chat;
 mod check_grammars;
-mod compare;
 mod completions;
 mod convert;
-mod eval;
 mod generate;
 mod health;
 mod inspect;
-mod logits;
 mod serve;
 mod short_help;
 mod store;
-mod tune;
 
-use crate::cli::parse;
-use crate::config;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::env;
 use std::ffi::OsString;
+use wf_run_cli::config;
+use wf_run_cli::parse;
+use wf_run_laboratory::commands::{bench, compare, eval, logits, tune};
 
 /// Run ternary language models on ordinary CPUs.
 #[derive(Parser)]
@@ -80,7 +76,7 @@ enum Command {
     Tune(tune::Args),
     Eval(eval::Args),
     Completions(completions::Args),
-    #[command(name = crate::serve::CHECK_GRAMMARS, hide = true)]
+    #[command(name = wf_run_server::CHECK_GRAMMARS, hide = true)]
     CheckGrammars(check_grammars::Args),
 }
 

@@ -3,19 +3,6 @@
 mod models;
 
 use super::Cli;
-use crate::cli::args::{self, DrafterArgs, KvArgs, ModelArgs};
-use crate::cli::exit::usage;
-use crate::cli::{malloc, open, out};
-use crate::config::{
-    self, BenchmarkArgs, Bytes, Host, Keys, Layers, ModelEntry, SchedulerArgs, ServerArgs,
-};
-use crate::machine;
-use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::{DrafterOptions, Loaded, OpenOptions, Synthetic};
-use crate::serve::{
-    self, Access, ApiKeys, Benchmark, EngineBuilder, EngineLimits, LoadModel, Models, NamedKey,
-    RequestLimits, ServerConfig, Tls, Warmup, log,
-};
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
 use models::ModelSettings;
@@ -24,8 +11,21 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use wf_run_cli::args::{self, DrafterArgs, KvArgs, ModelArgs};
+use wf_run_cli::config::{
+    self, BenchmarkArgs, Bytes, Host, Keys, Layers, ModelEntry, SchedulerArgs, ServerArgs,
+};
+use wf_run_cli::exit::usage;
+use wf_run_cli::{malloc, open, out};
+use wf_run_server::{
+    Access, ApiKeys, Benchmark, EngineBuilder, EngineLimits, LoadModel, Models, NamedKey,
+    RequestLimits, ServerConfig, Tls, Warmup, log,
+};
 use wrinklefree::format::GenerationDefaults;
 use wrinklefree::settings::Settings;
+use wrinklefree_easy::machine;
+use wrinklefree_easy::models::engine::MAX_BATCH_TOKENS;
+use wrinklefree_easy::models::{DrafterOptions, Loaded, OpenOptions, Synthetic};
 
 /// Maximum size of the prompt cache on disk in bytes.
 const DEFAULT_CACHE_SIZE: u64 = 16 << 30;
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         out::print(&config::effective(&layers, &matches))
     } else {
         let keys = Keys::from_arg_matches(&matches)?;
-        serve::run(server_config(keys, args.synthetic, layers)?)
+        wf_run_server::run(server_config(keys, args.synthetic, layers)?)
     }
 }
 

@@ -1,18 +1,18 @@
 //! `wf-run pull`, `add`, `list`, `rm`, `ps` and `run`: the local store of models, and those in a server's memory.
 
 use super::Cli;
-use crate::cli::args::HubArgs;
-use crate::cli::client::ServerArgs;
-use crate::cli::progress::Progress;
-use crate::cli::result_format::ResultFormat;
-use crate::cli::{human, out, suggest};
-use crate::config::ConfigArgs;
-use crate::models::store::{Removed, Store, StoredModel};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
+use wf_run_cli::args::HubArgs;
+use wf_run_cli::client::ServerArgs;
+use wf_run_cli::config::ConfigArgs;
+use wf_run_cli::progress::Progress;
+use wf_run_cli::result_format::ResultFormat;
+use wf_run_cli::{human, out, suggest};
+use wrinklefree_easy::models::store::{Removed, Store, StoredModel};
 
 /// Download a model
 ///

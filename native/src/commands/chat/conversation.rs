@@ -1,13 +1,10 @@
 //! A conversation with a model: messages in, answers out.
 
 use super::settings::ChatSettings;
-use crate::cli::session::{self, Answer, Watcher};
-use crate::cli::typed::Typed;
-use crate::cli::{open, out};
-use crate::models::Loaded;
-use crate::models::chat_prompt::today;
-use crate::models::engine::SingleSequence;
 use anyhow::{anyhow, bail};
+use wf_run_cli::session::{self, Answer, Watcher};
+use wf_run_cli::typed::Typed;
+use wf_run_cli::{open, out};
 use wrinklefree::cache::KvConfig;
 use wrinklefree::chat::{self, ChatModel, ChatPrompt};
 use wrinklefree::decode::{Constraint, DecodeMode, SamplingParams};
@@ -16,6 +13,9 @@ use wrinklefree::model::Runtime;
 use wrinklefree::settings::Reasoning;
 use wrinklefree::text::ChatTemplate;
 use wrinklefree_easy::Message;
+use wrinklefree_easy::models::Loaded;
+use wrinklefree_easy::models::chat_prompt::today;
+use wrinklefree_easy::models::engine::SingleSequence;
 
 /// The model, what was said and how to answer.
 pub struct Conversation {

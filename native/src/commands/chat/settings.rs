@@ -1,10 +1,10 @@
 //! Settings that `/set` changes during a conversation.
 
-use crate::cli::exit::usage;
-use crate::cli::parse::wrong_number;
-use crate::config::DryArgs;
 use clap::Parser;
 use std::num::NonZeroUsize;
+use wf_run_cli::config::DryArgs;
+use wf_run_cli::exit::usage;
+use wf_run_cli::parse::wrong_number;
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::format::GenerationDefaults;
 use wrinklefree::settings::Sampling;

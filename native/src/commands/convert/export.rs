@@ -1,11 +1,11 @@
 //! Models in the formats of other programs.
 
 use super::verify;
-use crate::cli::progress::BytesWritten;
 use anyhow::Context;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use wf_run_cli::progress::BytesWritten;
 use wrinklefree::format::{
     Checkpoint, GgufFile, GgufOptions, GgufTokenizer, GgufVocab, HfDirectory, Vocabulary,
 };

@@ -1,13 +1,13 @@
 //! Columns in front of down_proj that are often zero at the same time, moved together: a product
 //! skips blocks of 16 columns only where all of them are zero.
 
-use crate::eval::activation_stats::{Counter, Counts};
-use crate::eval::finite;
 use anyhow::Context;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::fs;
 use std::path::Path;
+use wf_run_laboratory::activation_stats::{Counter, Counts};
+use wf_run_laboratory::finite;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::Checkpoint;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Output, Runtime, Span, Workspace};

@@ -1,16 +1,16 @@
 //! Two checkpoints hold the same model.
 
-use crate::eval::logits;
-use crate::eval::tensors::{Compared, compare};
-use crate::models::weight_sizes::linears;
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use wf_run_laboratory::logits;
+use wf_run_laboratory::tensors::{Compared, compare};
 use wrinklefree::format::{Checkpoint, GenerationDefaults, Spec, TextParts};
 use wrinklefree::matrix::Matrix;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::text::Tokenizer;
+use wrinklefree_easy::models::weight_sizes::linears;
 
 /// Tokens of the probe.
 const PROBE: usize = 16;
@@ -244,9 +244,9 @@ fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::default_model::DEFAULT_MODEL;
     use serde_json::Value;
     use wrinklefree::format::{File, Vocabulary, load};
+    use wrinklefree_easy::models::default_model::DEFAULT_MODEL;
 
     fn default() -> TextParts {
         let file = File { name: "default".into(), bytes: DEFAULT_MODEL.into() };

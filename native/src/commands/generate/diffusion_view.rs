@@ -1,10 +1,10 @@
 //! `--show-steps`: how a block or a draft comes about, a line for each pass.
 
-use crate::cli::out;
-use crate::cli::session::Watcher;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::Style;
 use std::io;
+use wf_run_cli::out;
+use wf_run_cli::session::Watcher;
 use wrinklefree::decode::Slot;
 use wrinklefree::engine::Engine;
 use wrinklefree::text::Tokenizer;

@@ -1,16 +1,16 @@
 //! The models of a server, from its configuration.
 
-use crate::cli::args::ModelArgs;
-use crate::cli::exit::usage;
-use crate::config::{Bytes, KeepAlive, ModelEntry};
-use crate::machine;
-use crate::models::OpenOptions;
-use crate::models::store::{Store, StoredModel, in_folder};
-use crate::serve::{Catalog, ModelSource, Models};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wf_run_cli::args::ModelArgs;
+use wf_run_cli::config::{Bytes, KeepAlive, ModelEntry};
+use wf_run_cli::exit::usage;
+use wf_run_server::{Catalog, ModelSource, Models};
+use wrinklefree_easy::machine;
+use wrinklefree_easy::models::OpenOptions;
+use wrinklefree_easy::models::store::{Store, StoredModel, in_folder};
 
 /// The folder that stands for the local store.
 const STORE: &str = "store";

@@ -38,7 +38,7 @@ pub(crate) fn each_row(
 /// Computes the logits after each token, `[tokens][vocab_size]`.
 ///
 /// # Errors
-/// As [`each_row`].
+/// If there is no memory for the cache, or the model computes a number that is not finite.
 pub fn all(runtime: &Runtime, model: &Model, tokens: &[u32]) -> anyhow::Result<Vec<f32>> {
     let mut all = Vec::new();
     each_row(runtime, model, tokens, AttentionMask::Causal, |row| {

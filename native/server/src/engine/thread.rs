@@ -151,7 +151,7 @@ impl EngineHandle {
         &self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Option<T> {
-        self.send_work(work)?.await.ok()
+        self.start_work(work)?.await.ok()
     }
 
     /// Runs work as [`run`](Self::run) does, for a thread that may block.
@@ -159,10 +159,12 @@ impl EngineHandle {
         &self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Option<T> {
-        self.send_work(work)?.blocking_recv().ok()
+        self.start_work(work)?.blocking_recv().ok()
     }
 
-    fn send_work<T: Send + 'static>(
+    /// Starts work on the engine between two steps. Returns what will have its result, or `None` if the thread
+    /// has ended.
+    pub fn start_work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Option<oneshot::Receiver<T>> {

@@ -21,9 +21,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use wf_run_cli::system;
-use wrinklefree::cache::{KvConfig, KvPool, PAGE, StateShape};
+use wrinklefree::cache::{KvConfig, KvPool, PAGE, SavedError, StateShape};
 use wrinklefree::engine::{Engine, Request};
 use wrinklefree::format::Spec;
 
@@ -83,6 +83,9 @@ struct CachedText {
     /// Keys after each whole page.
     keys: Vec<TextKey>,
 }
+
+/// The engine's answer to pages that it shall cache.
+type Restored = oneshot::Receiver<Result<(), SavedError>>;
 
 /// The files of one model.
 #[derive(Clone)]
@@ -245,6 +248,9 @@ impl PromptFiles {
         if at != part.pages.start || segment.key() != part.file {
             return Err(invalid("its header names other pages"));
         }
+        // The engine copies a chunk while the next one is read.
+        let mut copying: Option<Restored> = None;
+        let is_copied = |reply: Restored| matches!(reply.blocking_recv(), Ok(Ok(())));
         for pages in header.parts {
             if at == part.pages.end {
                 break;
@@ -255,14 +261,20 @@ impl PromptFiles {
             let mut chunk = chunk.ok_or_else(|| invalid("its pages have another size"))?;
             let (first, end) = (at, (at + pages).min(part.pages.end));
             chunk.truncate((end - first) * self.page_bytes);
-            let (tokens, place) = (text.up_to(end), text.place());
-            let restored = engine.run_blocking(move |engine| {
-                engine.restore_pages((&place.0, place.1), &tokens, first, &chunk)
-            });
-            if !matches!(restored, Some(Ok(()))) {
+            if !copying.take().is_none_or(is_copied) {
                 return Ok(false);
             }
+            let (tokens, place) = (text.up_to(end), text.place());
+            let Some(restored) = engine.start_work(move |engine| {
+                engine.restore_pages((&place.0, place.1), &tokens, first, &chunk)
+            }) else {
+                return Ok(false);
+            };
+            copying = Some(restored);
             at = end;
+        }
+        if !copying.is_none_or(is_copied) {
+            return Ok(false);
         }
         if at != part.pages.end {
             return Err(invalid("it has too few pages"));

@@ -309,9 +309,16 @@ impl Engine {
     }
 
     /// Sets the maximum number of rows of prompts in a pass next to sequences that decode; at least 1. So a
-    /// caller with a clock bounds the time that these sequences wait. Passes without them are not limited.
+    /// caller with a clock bounds the time that these sequences wait.
     pub fn set_prompt_rows(&mut self, rows: usize) {
         self.scheduler.prompt_rows = rows.max(1);
+    }
+
+    /// Sets the maximum number of rows of prompts in a pass without sequences that decode; at least 1. So a
+    /// caller can end prompts that nobody waits for soon after a request arrives. By default there is no
+    /// maximum.
+    pub fn set_lone_prompt_rows(&mut self, rows: usize) {
+        self.scheduler.lone_prompt_rows = rows.max(1);
     }
 
     /// Runs one forward pass over all rows that are due. Before it, the net that drafts does so for the

@@ -40,6 +40,8 @@ pub(super) struct Scheduler {
     pub(super) longest_drafted: usize,
     /// Maximum number of rows of prompts in a pass next to sequences that decode.
     pub prompt_rows: usize,
+    /// The same in a pass without such sequences.
+    pub lone_prompt_rows: usize,
 }
 
 /// The rows of one forward pass.
@@ -83,6 +85,7 @@ impl Scheduler {
             drafts,
             longest_drafted: 0,
             prompt_rows,
+            lone_prompt_rows: usize::MAX,
         }
     }
 
@@ -173,7 +176,7 @@ impl Scheduler {
         let first = order.iter().find(|(_, r)| !r.sequence.decoder.guide_due());
         let output = first.map_or(Output::Logits, |(_, r)| r.sequence.decoder.output());
         let decodes = order.iter().any(|(_, r)| !r.sequence.decoder.prefilling());
-        let mut prompts_left = if decodes { self.prompt_rows } else { usize::MAX };
+        let mut prompts_left = if decodes { self.prompt_rows } else { self.lone_prompt_rows };
         let (mut prefill_rows, mut decode_rows) = (0, 0);
         let mut keeps = vec![false; order.len()];
         let mut spans: Vec<Option<Span<'_>>> = vec![None; order.len()];

@@ -171,13 +171,18 @@ fn server_config(
     })
 }
 
-/// Refuses options about the prompt cache on disk that need others.
+/// Refuses options about the prompt cache that need others.
 fn check_cache(server: &ServerArgs, scheduler: &SchedulerArgs) -> anyhow::Result<()> {
     if server.cache_size.is_some() && server.cache_dir.is_none() {
         return Err(usage("--cache-size is the size of --cache-dir FOLDER: name the folder"));
     }
     if server.cache_dir.is_some() && !scheduler.enable_radix_cache {
         return Err(usage("--cache-dir is for the prompt cache: it needs the radix cache"));
+    }
+    if scheduler.read_ahead && !(scheduler.enable_radix_cache && scheduler.exact_history) {
+        return Err(usage(
+            "--read-ahead fills the prompt cache: it needs the radix cache and exact history",
+        ));
     }
     Ok(())
 }
@@ -278,6 +283,7 @@ fn engine_limits(scheduler: &SchedulerArgs, kv: &KvArgs) -> EngineLimits {
         token_time: Duration::from_millis(scheduler.target_token_ms),
         radix_cache: scheduler.enable_radix_cache,
         exact_history: scheduler.exact_history,
+        read_ahead: scheduler.read_ahead,
     }
 }
 

@@ -17,6 +17,16 @@ pub struct Server {
     log: Option<JoinHandle<String>>,
 }
 
+/// Waits until something is done.
+#[track_caller]
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Starts `wf-run serve` and returns the child and its address, such as `http://127.0.0.1:1234`.
 pub fn start(mut command: Command) -> (Child, String) {
     let mut child = command.spawn().expect("starts");
@@ -130,9 +140,14 @@ impl Server {
 
     /// The heap in use in MiB; zero if the allocator does not count it.
     pub fn heap_mib(&self) -> f64 {
-        let metrics = self.get("/metrics").is(200).body;
-        let line = metrics.lines().find_map(|l| l.strip_prefix("wf_heap_bytes ")).expect("a line");
-        line.trim().parse::<f64>().expect("a number") / f64::from(1 << 20)
+        self.metric("", "wf_heap_bytes") / f64::from(1 << 20)
+    }
+
+    /// The value of a metric without labels, asked with these headers.
+    pub fn metric(&self, headers: &str, name: &str) -> f64 {
+        let metrics = self.send("GET", "/metrics", headers, "").is(200).body;
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().expect("a number")
     }
 
     /// Starts a server that logs every request.

@@ -1,7 +1,7 @@
 //! Access to a running server: TLS handshakes that stall, keys and certificates that change under load, and
 //! proxies that name their clients.
 
-use crate::common::server::{Reply, Server, ask, connect_from, start};
+use crate::common::server::{Reply, Server, ask, connect_from, start, wait_until};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use serde_json::{Value, json};
 use std::fs;
@@ -314,15 +314,6 @@ fn running(client: &Agent, address: &str) -> u64 {
     let text = answer.body_mut().read_to_string().expect("text");
     let loads: Value = serde_json::from_str(&text).expect("JSON");
     loads["num_running_reqs"].as_u64().expect("a number")
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// A key file that became a pipe: the server waits for its text, and answers meanwhile with the old keys.

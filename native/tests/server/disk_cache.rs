@@ -1,7 +1,7 @@
 //! The prompt cache on disk: a conversation goes on after a restart where it was.
 
 use crate::common::run;
-use crate::common::server::{Reply, Server};
+use crate::common::server::{Reply, Server, wait_until};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -16,30 +16,16 @@ fn server(folder: &Path, args: &[&str]) -> Server {
     Server::start(&[&["--cache-dir", folder.to_str().unwrap()], args].concat())
 }
 
-/// Returns the value of a metric.
-fn metric(server: &Server, name: &str) -> u64 {
-    metric_for(server, "", name)
-}
-
 /// Returns the value of a metric, asked with these headers.
-fn metric_for(server: &Server, headers: &str, name: &str) -> u64 {
-    let text = server.send("GET", "/metrics", headers, "").is(200).body;
-    let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
-    let line = line.unwrap_or_else(|| panic!("no {name} in {text}"));
-    line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64
+fn metric(server: &Server, headers: &str, name: &str) -> u64 {
+    server.metric(headers, name) as u64
 }
 
 /// Waits until something is written to disk after `before` tokens.
 fn written(server: &Server, headers: &str, before: u64) -> u64 {
-    let begin = Instant::now();
-    loop {
-        let now = metric_for(server, headers, "wf_disk_cache_written_tokens_total");
-        if now > before {
-            return now;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(20), "nothing is written");
-        sleep(Duration::from_millis(20));
-    }
+    let now = || metric(server, headers, "wf_disk_cache_written_tokens_total");
+    wait_until("something is written", || now() > before);
+    now()
 }
 
 fn complete(server: &Server, headers: &str, body: Value) -> Reply {
@@ -75,11 +61,11 @@ fn a_conversation_goes_on_after_a_kill() {
         drop(first);
 
         let second = server(folder.path(), model);
-        assert!(metric(&second, "wf_disk_cache_bytes") > 0);
+        assert!(metric(&second, "", "wf_disk_cache_bytes") > 0);
         let found = text(&complete(&second, "", next));
         assert_eq!(found.0, want.0, "{model:?}");
         assert!(found.1 >= want.1, "{model:?}: {} of {} cached", found.1, want.1);
-        assert!(metric(&second, "wf_disk_cache_read_tokens_total") >= want.1);
+        assert!(metric(&second, "", "wf_disk_cache_read_tokens_total") >= want.1);
         drop(second);
 
         // The same question again is the beginning of what is kept.
@@ -197,7 +183,7 @@ fn the_folder_stays_within_its_size() {
     let first = server(&home.path().join("first"), &[]);
     ask(&first, 0);
     written(&first, "", 0);
-    let limit = metric(&first, "wf_disk_cache_bytes") * 5 / 2;
+    let limit = metric(&first, "", "wf_disk_cache_bytes") * 5 / 2;
     let folder = home.path().join("second");
     let server = server(&folder, &["--cache-size", &limit.to_string()]);
     #[cfg(unix)]
@@ -212,9 +198,9 @@ fn the_folder_stays_within_its_size() {
         let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
         let bytes: u64 = files.filter(|file| file.is_file()).map(|file| file.len()).sum();
         assert!((1..=limit).contains(&bytes), "{bytes} of {limit}");
-        assert!(metric(&server, "wf_disk_cache_bytes") <= limit);
+        assert!(metric(&server, "", "wf_disk_cache_bytes") <= limit);
     }
-    assert!(metric(&server, "wf_disk_cache_bytes") > limit / 2, "two texts fit");
+    assert!(metric(&server, "", "wf_disk_cache_bytes") > limit / 2, "two texts fit");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Histories: what is kept of them from turn to turn, and those that are broken.
 
 use crate::agents::{JSON_CALLS, XML_CALLS, call_of, saying};
-use crate::common::server::Server;
+use crate::common::server::{Server, wait_until};
 use crate::puppet;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -168,6 +168,54 @@ fn continue_exactly(exact: &[Value], plain: &[Value]) {
         let answered = exact["completion_tokens"].as_u64().expect("counted");
         (generated, before) = (generated + answered, prompt + answered);
     }
+}
+
+/// Metric of the tokens that were read ahead.
+const READ_AHEAD: &str = "wf_read_ahead_tokens_total";
+
+/// Asks questions, and lets the server read ahead after each answer. Returns the texts and the tokens that
+/// each question computed.
+fn talk(server: &Server, salt: usize, rests: bool) -> Vec<(String, u64)> {
+    let system = "You tell me of the fox. ".repeat(40);
+    let mut messages = vec![json!({"role": "system", "content": format!("{salt} {system}")})];
+    let mut turns = Vec::new();
+    for question in ["Who?", "And then?", "Why?", "Where?"] {
+        let read = server.metric("", READ_AHEAD);
+        messages.push(json!({"role": "user", "content": question}));
+        let body = json!({"messages": messages, "max_tokens": 150, "temperature": 0, "thinking_budget": 20});
+        let answer = server.chat(&body).is(200).json();
+        let said = answer["choices"][0]["message"].clone();
+        let [prompt, cached, _] = tokens(&answer["usage"]);
+        turns.push((said["content"].as_str().expect("text").into(), prompt - cached));
+        messages.push(said);
+        if rests {
+            wait_until("it reads ahead", || server.metric("", READ_AHEAD) > read);
+            server.idle();
+        }
+    }
+    turns
+}
+
+#[test]
+fn the_next_prompt_is_read_ahead() {
+    let (_home, server) = hybrid(&["--read-ahead"]);
+    let (_other, plain) = hybrid(&[]);
+    let (ahead, later) = (talk(&server, 0, true), talk(&plain, 0, false));
+    assert_eq!(plain.metric("", READ_AHEAD), 0.0);
+    for ((said, computed), (expected, more)) in ahead.iter().zip(&later).skip(1) {
+        assert_eq!(said, expected);
+        assert!(*computed <= 84 && *more >= computed + 90, "{ahead:?} {later:?}");
+    }
+    // Requests of others end it at any time.
+    let talks = |server: &Server, rests| {
+        std::thread::scope(|scope| {
+            let talks = [1, 2, 3].map(|salt| scope.spawn(move || talk(server, salt, rests)));
+            talks.map(|talk| {
+                talk.join().expect("it ends").into_iter().map(|(said, _)| said).collect::<Vec<_>>()
+            })
+        })
+    };
+    assert_eq!(talks(&server, false), talks(&plain, false));
 }
 
 /// A template that shows the thinking and the calls of all turns.

@@ -2,7 +2,7 @@
 
 use crate::common::hub::{Hub, State};
 use crate::common::model::write_with;
-use crate::common::server::{Server, ask, connect_from};
+use crate::common::server::{Server, ask, connect_from, wait_until};
 use crate::common::{Ran, wf_run};
 use serde_json::{Value, json};
 use std::fs;
@@ -48,14 +48,6 @@ fn in_state(server: &Server, state: &str) -> Vec<String> {
     there.map(|model| model["id"].as_str().expect("a name").into()).collect()
 }
 
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn models_take_turns_under_a_limit_that_holds_one() {
     let folder = models();
@@ -94,7 +86,7 @@ fn models_take_turns_under_a_limit_that_holds_one() {
             });
         }
     });
-    wait_for("the gauges count all engines", || {
+    wait_until("the gauges count all engines", || {
         server.get("/metrics").is(200).body.contains("wf_num_requests_running 0\n")
     });
 }
@@ -142,7 +134,7 @@ fn models_without_requests_leave_memory() {
     let folder = models();
     let server = Server::start(&["--models", path(folder.path()), "--keep-alive", "300ms"]);
     content(&server, &ask("Hi", json!({"model": "fox", "max_tokens": 4})));
-    wait_for("it is unloaded", || in_state(&server, "loaded").is_empty());
+    wait_until("it is unloaded", || in_state(&server, "loaded").is_empty());
     server.post("/models/load", &json!({"model": "owl", "keep_alive": -1})).is(200);
     thread::sleep(Duration::from_millis(900));
     assert_eq!(in_state(&server, "loaded"), ["owl"], "it was asked to stay");
@@ -193,7 +185,7 @@ fn a_configuration_lists_models() {
     );
     fs::write(&file, text).expect("written");
     let server = Server::start(&["--config", path(&file)]);
-    wait_for("b is loaded", || in_state(&server, "loaded") == ["b"]);
+    wait_until("b is loaded", || in_state(&server, "loaded") == ["b"]);
     content(&server, &ask("Hi", json!({"model": "gpt-4o", "max_tokens": 4})));
     let model = server.get("/v1/models/gpt-4o").is(200).json();
     assert_eq!((&model["id"], &model["max_model_len"]), (&json!("a"), &json!(512)));
@@ -386,7 +378,7 @@ fn a_download_ends_with_its_client() {
     assert!(lines.any(|line| line.contains("pulling model.safetensors")));
     server.post("/api/pull", &body).is(429);
     drop(first);
-    wait_for("the download ended", || {
+    wait_until("the download ended", || {
         let other = server.post("/api/pull", &json!({"model": "org/none", "stream": false}));
         other.status == 502
     });

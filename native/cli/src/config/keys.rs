@@ -371,6 +371,12 @@ pub struct SchedulerArgs {
     #[arg(long, hide_short_help = true, value_name = "on|off", action = ArgAction::Set,
         default_value = "on", value_parser = BoolishValueParser::new())]
     pub exact_history: bool,
+    /// Read the next prompt of a chat ahead
+    ///
+    /// When the server has nothing else to do after an answer, it computes what the next prompt of the
+    /// conversation begins with. Other requests end that. Needs `--exact-history on`.
+    #[arg(long, hide_short_help = true)]
+    pub read_ahead: bool,
     /// Do not reuse the KV cache of equal prefixes
     ///
     /// By default, prompts that begin alike share what was computed for their beginning.

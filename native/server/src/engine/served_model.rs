@@ -10,6 +10,7 @@ use ring::digest::{Context, SHA256};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 use wf_run_cli::config::DryArgs;
 use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{DecodeMode, DraftNet};
@@ -80,6 +81,8 @@ pub struct ServedModel {
     pub grammars: Arc<GrammarCompiler>,
     /// Its part of the prompt cache on disk, if there is one.
     pub files: Option<PromptFiles>,
+    /// Permit of the prompt that is prepared to be read ahead; `None` if none is.
+    pub reading_ahead: Option<Semaphore>,
     /// Tokens of its last answers; `None` if prompts are always tokenized anew.
     pub history: Option<Arc<ExactHistory>>,
 }

@@ -21,12 +21,15 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use wf_run_cli::malloc;
+use wrinklefree::cache::PAGE;
 use wrinklefree::engine::{
     Engine, EngineStats, Event, EventKind, FinishReason, Request, SeqId, Step,
 };
 
 /// One client gets at most the queue without this part of it.
 const OTHERS_SHARE: usize = 8;
+/// Shortest rest of a prompt that is read ahead: less is computed as fast as it is asked for.
+const LEAST_AHEAD: usize = 2 * PAGE;
 /// Longest time an idle engine waits for a command before it updates the metrics.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 /// Most commands between two passes.
@@ -42,6 +45,7 @@ enum EngineCommand {
         limits: TextLimits,
         reply: oneshot::Sender<Result<(), QueueError>>,
     },
+    ReadAhead(Request),
     Stats(oneshot::Sender<EngineStats>),
     Run(Box<dyn FnOnce(&mut Engine) + Send>),
     Cut,
@@ -95,6 +99,7 @@ impl EngineHandle {
             pacer,
             warned,
             active,
+            ahead: None,
             count: Arc::clone(&count),
             changed,
             used,
@@ -126,6 +131,12 @@ impl EngineHandle {
         self.commands.send(submit).map_err(|_| QueueError::Stopped)?;
         replied.await.map_err(|_| QueueError::Stopped)??;
         Ok(receivers)
+    }
+
+    /// Computes a prompt that somebody will probably send, if the engine has nothing else to do. A request that
+    /// begins with it waits for it; others end it.
+    pub fn read_ahead(&self, request: Request) {
+        let _ = self.commands.send(EngineCommand::ReadAhead(request));
     }
 
     /// Returns a handle that does not keep the thread.
@@ -229,6 +240,20 @@ impl ActiveRequest {
     }
 }
 
+/// A prompt that is read ahead.
+struct ReadAhead {
+    id: SeqId,
+    tokens: Vec<u32>,
+    cache_salt: String,
+}
+
+impl ReadAhead {
+    /// Returns true if a request continues it.
+    fn begins(&self, request: &Request) -> bool {
+        request.cache_salt == self.cache_salt && request.tokens.starts_with(&self.tokens)
+    }
+}
+
 /// State of the engine's thread.
 struct EngineThread {
     engine: Engine,
@@ -243,6 +268,7 @@ struct EngineThread {
     /// True after the warning about the trained context length was logged.
     warned: bool,
     active: HashMap<SeqId, ActiveRequest>,
+    ahead: Option<ReadAhead>,
     /// Number of active requests, for handles.
     count: Arc<AtomicUsize>,
     /// True if requests came or ended since the sequences were shared.
@@ -260,12 +286,18 @@ impl EngineThread {
         while open || !self.active.is_empty() {
             open = self.receive(&commands);
             self.cancel_abandoned();
+            if !self.turns.is_alone() {
+                self.stop_reading_ahead();
+            }
             self.share_sequences();
             let (step, time) = self.step();
             if let Step::Ran { prefill_rows, decode_rows } = step {
                 self.used = Some(Instant::now());
                 self.metrics.pass(time, prefill_rows, decode_rows);
                 self.pacer.observe(time, prefill_rows, decode_rows);
+                if self.active.is_empty() {
+                    self.metrics.read_ahead(prefill_rows);
+                }
             }
             while let Some(event) = self.engine.poll() {
                 self.deliver(event);
@@ -283,6 +315,9 @@ impl EngineThread {
     fn step(&mut self) -> (Step, Duration) {
         let engine = &mut self.engine;
         engine.set_prompt_rows(self.pacer.rows());
+        // A request that arrives waits for the end of a pass.
+        let is_idle = self.active.is_empty();
+        engine.set_lone_prompt_rows(if is_idle { self.pacer.rows() } else { usize::MAX });
         self.turns.run(|| {
             let begin = Instant::now();
             let step = engine.step();
@@ -293,7 +328,7 @@ impl EngineThread {
     /// Handles all pending commands, and waits for one if no request is active. Returns false when
     /// all handles are gone.
     fn receive(&mut self, commands: &Receiver<EngineCommand>) -> bool {
-        if self.active.is_empty() {
+        if self.active.is_empty() && self.ahead.is_none() {
             match commands.recv_timeout(IDLE_WAIT) {
                 Ok(command) => self.handle(command),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -329,8 +364,10 @@ impl EngineThread {
                 // the requests that were submitted already.
                 let _ = reply.send(submitted);
             }
+            EngineCommand::ReadAhead(request) => self.read_ahead(request),
             EngineCommand::Run(work) => work(&mut self.engine),
             EngineCommand::Cut => {
+                self.stop_reading_ahead();
                 for (id, _) in self.active.drain() {
                     self.engine.cancel(id);
                 }
@@ -358,6 +395,10 @@ impl EngineThread {
         if self.active.len() + requested > limit || own + requested > share {
             return Err(QueueError::Full);
         }
+        let goes_on = |ahead: &ReadAhead| requests.iter().any(|(request, _)| ahead.begins(request));
+        if !self.ahead.as_ref().is_some_and(goes_on) {
+            self.stop_reading_ahead();
+        }
         for (request, events) in requests {
             self.warn_beyond_trained(&request);
             let prompt_tokens = request.tokens.len();
@@ -378,6 +419,28 @@ impl EngineThread {
         self.count.store(self.active.len(), Ordering::Relaxed);
         self.changed = true;
         Ok(())
+    }
+
+    /// Computes a prompt, unless requests run or the prompt cache has nearly all of it.
+    fn read_ahead(&mut self, request: Request) {
+        let place = (&*request.cache_salt, request.mode.clean_block());
+        let (_, cached) = self.engine.cached_prefix(place, &request.tokens);
+        if !self.active.is_empty() || request.tokens.len() - cached < LEAST_AHEAD {
+            return;
+        }
+        self.stop_reading_ahead();
+        let (tokens, cache_salt) = (request.tokens.clone(), request.cache_salt.clone());
+        if let Ok(id) = self.engine.submit(request) {
+            tracing::debug!(tokens = tokens.len(), cached, "reading ahead");
+            self.ahead = Some(ReadAhead { id, tokens, cache_salt });
+        }
+    }
+
+    /// Ends the prompt that is read ahead. The prompt cache keeps what was computed.
+    fn stop_reading_ahead(&mut self) {
+        if let Some(ReadAhead { id, .. }) = self.ahead.take() {
+            self.engine.cancel(id);
+        }
     }
 
     /// Decides which requests run, so that each client gets its share.
@@ -439,7 +502,11 @@ impl EngineThread {
     }
 
     fn deliver(&mut self, Event { seq, mut kind }: Event) {
-        let Some(active) = self.active.get_mut(&seq) else { return };
+        let Some(active) = self.active.get_mut(&seq) else {
+            let has_ended = matches!(kind, EventKind::Finished { .. });
+            self.ahead.take_if(|ahead| ahead.id == seq && has_ended);
+            return;
+        };
         let now = Instant::now();
         match active.limit(&mut kind, now) {
             Limited::Drop => return,

@@ -74,6 +74,15 @@ impl TurnState {
 }
 
 impl EngineTurns {
+    /// Returns true if no other engine computes, waits for its turn, or did so a moment ago.
+    pub fn is_alone(&self) -> bool {
+        let state = self.turns.lock();
+        let is_other = |number: u64| number != self.number;
+        let recent =
+            state.last.is_some_and(|(number, _, end)| is_other(number) && end.elapsed() < IDLE);
+        !(state.busy || recent || state.waiting.keys().any(|number| is_other(*number)))
+    }
+
     /// Runs `pass` when it is this engine's turn.
     pub fn run<T>(&mut self, pass: impl FnOnce() -> T) -> T {
         let turns = self.turns.clone();

@@ -41,6 +41,7 @@ pub struct Metrics {
     state_snapshots: Gauge,
     state_snapshot_limit: Gauge,
     dropped_snapshots: Counter,
+    read_ahead: Counter,
     disk_cache_bytes: Gauge,
     disk_cache_read: Counter,
     disk_cache_written: Counter,
@@ -102,6 +103,7 @@ impl Metrics {
             state_snapshots: Gauge::default(),
             state_snapshot_limit: Gauge::default(),
             dropped_snapshots: Counter::default(),
+            read_ahead: Counter::default(),
             disk_cache_bytes: Gauge::default(),
             disk_cache_read: Counter::default(),
             disk_cache_written: Counter::default(),
@@ -144,6 +146,8 @@ impl Metrics {
         r.register("wf_state_snapshot_limit", help, self.state_snapshot_limit.clone());
         let help = "Kept recurrent states that were dropped for others";
         r.register("wf_state_snapshots_dropped", help, self.dropped_snapshots.clone());
+        let help = "Prompt tokens computed before they were asked for (--read-ahead)";
+        r.register("wf_read_ahead_tokens", help, self.read_ahead.clone());
         let help = "Bytes of the prompt cache on disk (--cache-dir)";
         r.register("wf_disk_cache_bytes", help, self.disk_cache_bytes.clone());
         let help = "Prompt tokens read from disk instead of computed";
@@ -208,6 +212,11 @@ impl Metrics {
         let reason = session::reason_name(reason);
         self.finished.get_or_create(&Reason { reason }).inc();
         self.request_seconds.observe(time.as_secs_f64());
+    }
+
+    /// Counts prompt tokens that were computed before they were asked for.
+    pub fn read_ahead(&self, tokens: usize) {
+        self.read_ahead.inc_by(tokens as u64);
     }
 
     /// Updates the size of the prompt cache on disk.

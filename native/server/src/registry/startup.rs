@@ -57,6 +57,8 @@ pub struct EngineLimits {
     pub radix_cache: bool,
     /// Give answers in prompts the tokens that were generated.
     pub exact_history: bool,
+    /// Read the known part of a conversation's next prompt when the engine has nothing else to do.
+    pub read_ahead: bool,
 }
 
 /// Bytes that a model needs in addition to its weights to be loaded: a short KV cache and buffers.
@@ -238,6 +240,7 @@ impl EngineBuilder {
             threads,
             grammars: GrammarCompiler::new(tokens),
             history: (radix_cache && limits.exact_history).then(Arc::default),
+            reading_ahead: limits.read_ahead.then(|| Semaphore::new(1)),
             spec,
             files: None,
         };

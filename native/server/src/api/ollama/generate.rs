@@ -92,7 +92,7 @@ async fn respond(server: &ServerState, body: JsonBody, shape: Shape) -> Result<R
 
 fn chat_prompt(
     body: &Body,
-    model: &ServedModel,
+    model: &Arc<ServedModel>,
     fields: &OllamaFields,
     options: &GenerationOptions,
 ) -> Result<Prompt, ApiError> {

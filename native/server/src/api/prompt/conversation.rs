@@ -1,6 +1,8 @@
 //! A conversation to continue, independent of the API that it came through.
 
 use super::history::{self, AnswerRecorder, KnownAnswers, MessageRecorder};
+use super::next_question::NextQuestion;
+use crate::access::keys::Tenant;
 use crate::api::answer::aside::aside;
 use crate::api::answer::generation::Generation;
 use crate::api::answer::validation::OutputValidator;
@@ -75,6 +77,11 @@ impl PreparedConversation {
         &self.request.tokens
     }
 
+    /// Returns the request without its grammar.
+    pub fn into_request(self) -> Request {
+        self.request
+    }
+
     /// Makes the stream have the whole answer after each pass.
     pub fn replaces(&mut self, replaces: bool) {
         self.request.watch = replaces;
@@ -122,14 +129,39 @@ impl ChatRequest {
     /// If the conversation or an option is invalid.
     pub fn prepare(
         &self,
-        model: &ServedModel,
+        model: &Arc<ServedModel>,
         body: &Body,
         options: &GenerationOptions,
         logprobs: Option<usize>,
     ) -> Result<PreparedConversation, ApiError> {
-        let salt = options.salt(&body.tenant)?;
+        let mut prepared = self.prepare_for(model, &body.tenant, options, logprobs)?;
+        let recorder = prepared.recorder.as_mut().and_then(|recorder| recorder.message.as_mut());
+        if let (Some(message), Some(_)) = (recorder, &model.reading_ahead) {
+            message.next = Some(Arc::new(NextQuestion {
+                chat: self.clone(),
+                options: options.clone(),
+                tenant: body.tenant.clone(),
+                permit: body.permit.clone(),
+                model: Arc::downgrade(model),
+            }));
+        }
+        Ok(prepared)
+    }
+
+    /// As [`prepare`](Self::prepare), for a tenant.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn prepare_for(
+        &self,
+        model: &ServedModel,
+        tenant: &Tenant,
+        options: &GenerationOptions,
+        logprobs: Option<usize>,
+    ) -> Result<PreparedConversation, ApiError> {
+        let salt = options.salt(tenant)?;
         let history = model.history.as_ref();
-        let history = history.map(|history| TenantHistory::new(history, &body.tenant, &salt));
+        let history = history.map(|history| TenantHistory::new(history, tenant, &salt));
         let generated = history.as_ref().and_then(|own| self.as_generated(own));
         let given = self.render_known(model, history.as_ref())?;
         // What a client changed of an answer matters where the template shows it.
@@ -139,7 +171,7 @@ impl ChatRequest {
         let KnownChat { rendered, known } = restored.unwrap_or(given);
         let tokens =
             known.encode(&rendered.prompt, &model.tokenizer).map_err(|e| self.not_encoded(&e))?;
-        let request = options.request(model, &body.tenant, tokens.clone(), logprobs)?;
+        let request = options.request(model, tenant, tokens.clone(), logprobs)?;
         let chat_model = self.chat_model(model)?;
         // The sizes of schemas are checked before anything is made of them.
         let grammar = self.output_grammar(chat_model.call_format())?;
@@ -158,6 +190,7 @@ impl ChatRequest {
                 parser: chat.parser.clone(),
                 spelled: OutputParser::new(chat.reasoning.parser(), spelled),
                 in_json: chat.format.json().is_some(),
+                next: None,
             }
         });
         let generated = known.count();

@@ -5,12 +5,13 @@
 //! same messages gets the answer's thinking and its spelling of arguments; the template decides what it
 //! shows of them.
 
+use super::next_question::NextQuestion;
 use crate::api::answer::aside::aside;
 use crate::engine::exact_history::{AnswerPlace, TenantHistory};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
-use wrinklefree::chat::{OutputParser, ToolCall};
+use wrinklefree::chat::{OutputBlocks, OutputParser, ToolCall};
 use wrinklefree::text::{GeneratedAnswer, LocatedPrompt, Prompt, TextError, Tokenizer};
 
 /// Names of a message's thinking.
@@ -74,6 +75,8 @@ pub struct MessageRecorder {
     pub spelled: OutputParser,
     /// True if the model writes arguments in JSON.
     pub in_json: bool,
+    /// The prompt that follows, if it is read ahead.
+    pub next: Option<Arc<NextQuestion>>,
 }
 
 impl AnswerRecorder {
@@ -96,6 +99,13 @@ impl AnswerRecorder {
 impl MessageRecorder {
     fn remember(&self, history: &TenantHistory, text: &str) {
         let blocks = self.parser.clone().parse(text);
+        self.remember_blocks(history, &blocks, text);
+        if let Some(next) = &self.next {
+            next.clone().read_ahead(blocks);
+        }
+    }
+
+    fn remember_blocks(&self, history: &TenantHistory, blocks: &OutputBlocks, text: &str) {
         let spelled = self.spelled.clone().parse(text);
         let calls: Vec<&ToolCall> = spelled.calls().collect();
         if calls.is_empty() && spelled.reasoning().is_empty() {

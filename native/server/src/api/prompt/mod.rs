@@ -3,4 +3,5 @@
 pub mod conversation;
 pub mod history;
 pub mod infill;
+pub mod next_question;
 pub mod plain_text;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most bytes of all stored responses, and of those of one tenant.
 const BYTES: usize = 64 << 20;
-const TENANT_BYTES: usize = 16 << 20;
+const TENANT_BYTES: usize = 8 << 20;
 
 /// The last responses. The oldest ones go when there are too many.
 #[derive(Clone, Default)]

@@ -9,7 +9,7 @@ const ENTRIES: usize = 64;
 const BYTES: usize = 64 << 20;
 /// Most of them that one tenant may have, so that it does not push out all grammars of others.
 const TENANT_ENTRIES: usize = ENTRIES / 2;
-const TENANT_BYTES: usize = BYTES / 4;
+const TENANT_BYTES: usize = BYTES / 8;
 
 /// Identifies a grammar: the tenant, and its text.
 pub type Key = (String, String);

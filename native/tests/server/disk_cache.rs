@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TEXT: &str = "Tell me of the fox who lives in the forest and of her friends. ";
 /// The embedded model, and one with recurrent states.

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use wf_run_cli::args::{self, beyond_trained};
 use wf_run_cli::config::{DryArgs, SamplingDefaults};
 use wf_run_cli::exit::usage;

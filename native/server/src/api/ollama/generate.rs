@@ -103,7 +103,7 @@ fn chat_prompt(
 
 fn generate_prompt(
     body: &Body,
-    model: &ServedModel,
+    model: &Arc<ServedModel>,
     fields: &OllamaFields,
     options: &GenerationOptions,
 ) -> Result<Prompt, ApiError> {
@@ -140,7 +140,7 @@ fn text(request: Request, fields: &OllamaFields) -> Result<Prompt, ApiError> {
 
 fn conversation(
     body: &Body,
-    model: &ServedModel,
+    model: &Arc<ServedModel>,
     fields: &OllamaFields,
     options: &GenerationOptions,
     (messages, tools): (Vec<Value>, Tools),

@@ -141,7 +141,7 @@ impl ChatRequest {
                 chat: self.clone(),
                 options: options.clone(),
                 tenant: body.tenant.clone(),
-                permit: body.permit.clone(),
+                _permit: body.permit.clone(),
                 model: Arc::downgrade(model),
             }));
         }

@@ -23,7 +23,7 @@ pub struct NextQuestion {
     pub options: GenerationOptions,
     pub tenant: Tenant,
     /// Keeps the conversation's part of the server's memory.
-    pub permit: Arc<BodyPermit>,
+    pub _permit: Arc<BodyPermit>,
     /// The model, which can be unloaded meanwhile.
     pub model: Weak<ServedModel>,
 }

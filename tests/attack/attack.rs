@@ -31,6 +31,8 @@ const ACTIVITIES: usize = 24;
 const KV_TOKENS: usize = 16384;
 /// Growth of the server's memory that is accepted during the attack and 10 s after it, in MiB.
 const GROWTH: [f64; 2] = [500.0, 100.0];
+/// Most MiB of the heap that may be in use afterwards more than before: what a client may keep.
+const HEAP_GROWTH: f64 = 20.0;
 /// Time after which nothing of the attack may be left.
 const AFTERMATH: Duration = Duration::from_secs(10);
 
@@ -236,6 +238,8 @@ fn a_hostile_client_next_to_honest_streams() {
     assert!(more <= Duration::from_millis(allowed), "a gap is {more:?} longer");
     assert!(peak - idle <= GROWTH[0], "memory grew by {:.0} MiB", peak - idle);
     assert!(left.is_empty(), "after {settled:?}: {left}");
+    let kept = server.heap_mib() - heap;
+    assert!(kept <= HEAP_GROWTH, "the heap keeps {kept:.0} MiB");
     tally.check();
     server.terminate();
     let log = server.ended().ends(0, &[]).stderr;

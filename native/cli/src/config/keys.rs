@@ -375,7 +375,8 @@ pub struct SchedulerArgs {
     ///
     /// When the server has nothing else to do after an answer, it computes what the next prompt of the
     /// conversation begins with. Other requests end that. Needs `--exact-history on`.
-    #[arg(long, hide_short_help = true)]
+    #[arg(long, hide_short_help = true, value_name = "BOOL", action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub read_ahead: bool,
     /// Do not reuse the KV cache of equal prefixes
     ///

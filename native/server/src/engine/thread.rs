@@ -45,7 +45,7 @@ enum EngineCommand {
         limits: TextLimits,
         reply: oneshot::Sender<Result<(), QueueError>>,
     },
-    ReadAhead(Request),
+    ReadAhead(Box<Request>),
     Stats(oneshot::Sender<EngineStats>),
     Run(Box<dyn FnOnce(&mut Engine) + Send>),
     Cut,
@@ -136,7 +136,7 @@ impl EngineHandle {
     /// Computes a prompt that somebody will probably send, if the engine has nothing else to do. A request that
     /// begins with it waits for it; others end it.
     pub fn read_ahead(&self, request: Request) {
-        let _ = self.commands.send(EngineCommand::ReadAhead(request));
+        let _ = self.commands.send(EngineCommand::ReadAhead(Box::new(request)));
     }
 
     /// Returns a handle that does not keep the thread.
@@ -364,7 +364,7 @@ impl EngineThread {
                 // the requests that were submitted already.
                 let _ = reply.send(submitted);
             }
-            EngineCommand::ReadAhead(request) => self.read_ahead(request),
+            EngineCommand::ReadAhead(request) => self.read_ahead(*request),
             EngineCommand::Run(work) => work(&mut self.engine),
             EngineCommand::Cut => {
                 self.stop_reading_ahead();

@@ -179,11 +179,8 @@ impl EngineBuilder {
             self;
         // Unsupported settings fail here and not in every request.
         let mode = settings.mode(&loaded.capabilities())?;
-        for warning in
-            loaded.warnings.iter().chain(&settings.warnings(&loaded.capabilities(), &mode))
-        {
-            tracing::warn!("{warning}");
-        }
+        let warnings = settings.warnings(&loaded.capabilities(), &mode);
+        loaded.warnings.iter().chain(&warnings).for_each(|warning| tracing::warn!("{warning}"));
         tracing::info!("{}", describe_end_tokens(&loaded.end_tokens));
         let Loaded { name: own, model, tokenizer, template, defaults, dlm, time, .. } = loaded;
         let defaults = sampling.over(defaults)?;

@@ -1,12 +1,11 @@
 //! A conversation to continue, independent of the API that it came through.
 
-use super::history::{self, AnswerRecorder, KnownAnswers, MessageRecorder};
-use super::next_question::NextQuestion;
+use super::history::{self, AnswerRecorder, KnownAnswers, MessageRecorder, OnAnswer};
 use crate::access::keys::Tenant;
 use crate::api::answer::aside::aside;
 use crate::api::answer::generation::Generation;
 use crate::api::answer::validation::OutputValidator;
-use crate::api::body::{Body, GenerationOptions, only_one};
+use crate::api::body::{GenerationOptions, only_one};
 use crate::engine::arrival::Arrival;
 use crate::engine::exact_history::TenantHistory;
 use crate::engine::grammars::{CallableTools, RequestedGrammar};
@@ -82,6 +81,13 @@ impl PreparedConversation {
         self.request
     }
 
+    /// Calls this with each answer that is remembered as a message.
+    pub fn on_answer(&mut self, then: OnAnswer) {
+        if let Some(message) = self.recorder.as_mut().and_then(|own| own.message.as_mut()) {
+            message.then = Some(then);
+        }
+    }
+
     /// Makes the stream have the whole answer after each pass.
     pub fn replaces(&mut self, replaces: bool) {
         self.request.watch = replaces;
@@ -123,35 +129,10 @@ impl PreparedConversation {
 }
 
 impl ChatRequest {
-    /// Renders and tokenizes the conversation. Takes a while for long ones.
+    /// Renders and tokenizes the conversation of a tenant. Takes a while for long ones.
     ///
     /// # Errors
     /// If the conversation or an option is invalid.
-    pub fn prepare(
-        &self,
-        model: &Arc<ServedModel>,
-        body: &Body,
-        options: &GenerationOptions,
-        logprobs: Option<usize>,
-    ) -> Result<PreparedConversation, ApiError> {
-        let mut prepared = self.prepare_for(model, &body.tenant, options, logprobs)?;
-        let recorder = prepared.recorder.as_mut().and_then(|recorder| recorder.message.as_mut());
-        if let (Some(message), Some(_)) = (recorder, &model.reading_ahead) {
-            message.next = Some(Arc::new(NextQuestion {
-                chat: self.clone(),
-                options: options.clone(),
-                tenant: body.tenant.clone(),
-                _permit: body.permit.clone(),
-                model: Arc::downgrade(model),
-            }));
-        }
-        Ok(prepared)
-    }
-
-    /// As [`prepare`](Self::prepare), for a tenant.
-    ///
-    /// # Errors
-    /// The same.
     pub fn prepare_for(
         &self,
         model: &ServedModel,
@@ -190,7 +171,7 @@ impl ChatRequest {
                 parser: chat.parser.clone(),
                 spelled: OutputParser::new(chat.reasoning.parser(), spelled),
                 in_json: chat.format.json().is_some(),
-                next: None,
+                then: None,
             }
         });
         let generated = known.count();

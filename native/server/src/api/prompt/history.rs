@@ -5,7 +5,6 @@
 //! same messages gets the answer's thinking and its spelling of arguments; the template decides what it
 //! shows of them.
 
-use super::next_question::NextQuestion;
 use crate::api::answer::aside::aside;
 use crate::engine::exact_history::{AnswerPlace, TenantHistory};
 use serde_json::{Value, json};
@@ -65,6 +64,9 @@ pub struct AnswerRecorder {
     pub tokenizer: Arc<Tokenizer>,
 }
 
+/// Work after an answer, which returns at once.
+pub type OnAnswer = Box<dyn Fn(OutputBlocks) + Send + Sync>;
+
 /// Remembers an answer as a message.
 pub struct MessageRecorder {
     /// Hash of the messages before it.
@@ -75,8 +77,8 @@ pub struct MessageRecorder {
     pub spelled: OutputParser,
     /// True if the model writes arguments in JSON.
     pub in_json: bool,
-    /// The prompt that follows, if it is read ahead.
-    pub next: Option<Arc<NextQuestion>>,
+    /// Called with the answer.
+    pub then: Option<OnAnswer>,
 }
 
 impl AnswerRecorder {
@@ -100,8 +102,8 @@ impl MessageRecorder {
     fn remember(&self, history: &TenantHistory, text: &str) {
         let blocks = self.parser.clone().parse(text);
         self.remember_blocks(history, &blocks, text);
-        if let Some(next) = &self.next {
-            next.clone().read_ahead(blocks);
+        if let Some(then) = &self.then {
+            then(blocks);
         }
     }
 

@@ -1,11 +1,12 @@
 //! The prompt of a conversation's next question, as far as it is known before the question: it is computed
 //! while the engine has nothing else to do (`--read-ahead`).
 
-use super::conversation::ChatRequest;
+use super::conversation::{ChatRequest, PreparedConversation};
 use crate::access::admission::BodyPermit;
 use crate::access::keys::Tenant;
-use crate::api::body::GenerationOptions;
+use crate::api::body::{Body, GenerationOptions};
 use crate::engine::served_model::ServedModel;
+use crate::error::ApiError;
 use serde_json::json;
 use std::iter::zip;
 use std::sync::{Arc, Weak};
@@ -18,20 +19,48 @@ use wrinklefree::engine::{MessageEnds, Request};
 const QUESTIONS: [&str; 2] = ["1", "a"];
 
 /// A conversation that waits for its answer.
-pub struct NextQuestion {
-    pub chat: ChatRequest,
-    pub options: GenerationOptions,
-    pub tenant: Tenant,
+struct NextQuestion {
+    chat: ChatRequest,
+    options: GenerationOptions,
+    tenant: Tenant,
     /// Keeps the conversation's part of the server's memory.
-    pub _permit: Arc<BodyPermit>,
+    _permit: Arc<BodyPermit>,
     /// The model, which can be unloaded meanwhile.
-    pub model: Weak<ServedModel>,
+    model: Weak<ServedModel>,
+}
+
+impl ChatRequest {
+    /// Renders and tokenizes the conversation of a body, whose next prompt may be read ahead. Takes a while for
+    /// long ones.
+    ///
+    /// # Errors
+    /// If the conversation or an option is invalid.
+    pub fn prepare(
+        &self,
+        model: &Arc<ServedModel>,
+        body: &Body,
+        options: &GenerationOptions,
+        logprobs: Option<usize>,
+    ) -> Result<PreparedConversation, ApiError> {
+        let mut prepared = self.prepare_for(model, &body.tenant, options, logprobs)?;
+        if model.reading_ahead.is_some() {
+            let next = Arc::new(NextQuestion {
+                chat: self.clone(),
+                options: options.clone(),
+                tenant: body.tenant.clone(),
+                _permit: body.permit.clone(),
+                model: Arc::downgrade(model),
+            });
+            prepared.on_answer(Box::new(move |answer| next.clone().read_ahead(answer)));
+        }
+        Ok(prepared)
+    }
 }
 
 impl NextQuestion {
     /// Computes the prompt up to the next question after an answer without calls: their results come at once.
     /// Returns at once.
-    pub fn read_ahead(self: Arc<Self>, answer: OutputBlocks) {
+    fn read_ahead(self: Arc<Self>, answer: OutputBlocks) {
         if answer.calls().next().is_some() {
             return;
         }

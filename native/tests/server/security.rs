@@ -238,7 +238,7 @@ fn the_time_of_an_answer_ends_it() {
 #[cfg(target_os = "linux")]
 fn continuations_of_large_responses_take_little_memory() {
     let server = Server::start(&["--context", "2048"]);
-    let filler = "x".repeat(3_900_000);
+    let filler = "x".repeat(1_900_000);
     let store = || {
         let body = json!({"input": "Hi", "metadata": {"a": filler}, "max_output_tokens": 16});
         let id = server.post("/v1/responses", &body).is(200).json()["id"].clone();

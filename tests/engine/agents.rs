@@ -361,7 +361,7 @@ fn nobody_waits_for_what_is_cancelled() {
     }
 }
 
-/// Whatever states are dropped, restored or shared, and whatever is cancelled or preempted: conversations
+/// Whatever states are dropped, restored or shared, and whatever is read ahead or preempted: conversations
 /// get the texts that an engine without a prefix cache gives.
 #[test]
 fn random_schedules_change_no_text() {
@@ -398,9 +398,15 @@ fn random_schedules_change_no_text() {
             if below(3) == 0
                 && let Some(request) = requests.first().cloned()
             {
-                let id = server.engine.submit(request).unwrap();
-                (0..below(4)).for_each(|_| _ = server.engine.step());
+                // A beginning that is read ahead in passes of few rows, until the requests come.
+                let tokens = request.tokens[..=below(request.tokens.len())].to_vec();
+                let rest = Request { max_tokens: 1, ..Request::default() };
+                let ahead = Request { tokens, mode: request.mode, ..rest };
+                server.engine.set_lone_prompt_rows(1 + below(64));
+                let id = server.engine.submit(ahead).unwrap();
+                (0..below(8)).for_each(|_| _ = server.engine.step());
                 server.engine.cancel(id);
+                server.engine.set_lone_prompt_rows(usize::MAX);
                 while server.engine.poll().is_some() {}
             }
             if below(4) == 0

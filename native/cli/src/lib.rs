@@ -1,5 +1,5 @@
-//! What the commands of `wf-run` share: their options, settings ([`config`]), output, exit codes, signals,
-//! files that appear whole, and running one request.
+//! Shared parts of the commands of `wf-run`: options, settings ([`config`]), output, exit codes, signals, files
+//! that appear whole, and running one request.
 
 pub mod answer_format;
 pub mod args;

@@ -64,7 +64,7 @@ pub struct AnswerRecorder {
     pub tokenizer: Arc<Tokenizer>,
 }
 
-/// Work after an answer, which returns at once.
+/// Work that follows an answer. It returns at once.
 pub type OnAnswer = Box<dyn Fn(OutputBlocks) + Send + Sync>;
 
 /// Remembers an answer as a message.
